@@ -1,0 +1,23 @@
+import type { Benchmark } from './benchmark.ts'
+import { backlog } from './benchmarks/backlog.ts'
+import { bulk } from './benchmarks/bulk.ts'
+import { crash } from './benchmarks/crash.ts'
+import { deadlines } from './benchmarks/deadlines.ts'
+import { idle } from './benchmarks/idle.ts'
+import { oneByOne } from './benchmarks/one-by-one.ts'
+import { pickup } from './benchmarks/pickup.ts'
+import { raw } from './benchmarks/raw.ts'
+import { timeouts } from './benchmarks/timeouts.ts'
+
+/** In the order in which they run. */
+export const BENCHMARKS: Record<string, Benchmark> = {
+  raw,
+  bulk,
+  'one-by-one': oneByOne,
+  pickup,
+  timeouts,
+  deadlines,
+  crash,
+  idle,
+  backlog,
+}

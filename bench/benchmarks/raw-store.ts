@@ -1,0 +1,123 @@
+// The statements of the raw limit, on each store in the shape that is fastest there.
+
+import { DatabaseSync } from 'node:sqlite'
+import { Client } from 'pg'
+import { task } from '../../src/definitions/task.ts'
+import { encodePolicy } from '../../src/engine/policy-text.ts'
+import { META_TABLE, MIGRATIONS, schemaText } from '../../src/store/migrations.ts'
+
+export const BATCH = 500
+
+export interface Claimed {
+  id: string
+  token: string
+}
+
+/** Each call writes and commits one batch. */
+export interface RawStore {
+  insert(): Promise<void> | void
+  claim(): Promise<Claimed[]> | Claimed[]
+  end(claimed: Claimed[]): Promise<void> | void
+  close(): Promise<void> | void
+}
+
+const POLICY = encodePolicy(task({ name: 'noop', run: () => null }).policy)
+const NODE = `n_${'0'.repeat(26)}`
+const COLUMNS = 'name, queue, priority, status, ready, policy, node_id, created_at, start_at, grace_ms'
+const TYPES = ['text', 'text', 'int', 'text', 'int', 'text', 'text', 'int8', 'int8', 'int8']
+
+function sharedValues(): (string | number)[] {
+  const now = Date.now()
+  return ['noop', 'default', 0, 'pending', 1, POLICY, NODE, now, now, 5_000]
+}
+
+function idSource(): () => string[] {
+  let next = 0
+  return () => Array.from({ length: BATCH }, () => `t_${String(next++).padStart(26, '0')}`)
+}
+
+const CLAIMABLE = `ready = 1 and queue = 'default' and name = 'noop' order by priority, id limit ${BATCH}`
+const STARTED = `status = 'running', ready = 0, live = 1, attempt = 1, started_seq = 2, seq = 2`
+const ENDED = `status = 'completed', live = 0, ended_seq = 3, seq = 3`
+
+export async function openRawPostgres(url: string): Promise<RawStore> {
+  const connect = async () => {
+    const client = new Client({ connectionString: url })
+    await client.connect()
+    return client
+  }
+  const [inserter, claimer, ender] = await Promise.all([connect(), connect(), connect()])
+  await inserter.query('create schema if not exists curfew')
+  for (const migration of [META_TABLE, ...MIGRATIONS]) {
+    await inserter.query(schemaText(migration, 'postgres'))
+  }
+  const nextIds = idSource()
+  const insert = `insert into curfew.tasks (id, input, ${COLUMNS})
+    select u.id, u.input, ${TYPES.map((type, i) => `$${i + 3}::${type}`).join()}
+    from unnest($1::text[], $2::text[]) as u (id, input)`
+  const claim = `update curfew.tasks
+    set ${STARTED}, token = gen_random_uuid()::text, node_id = $1, started_at = $2
+    where ctid = any (array(select ctid from curfew.tasks where ${CLAIMABLE} for update skip locked))
+    returning id, token, input, policy, attempt`
+  // The lateral lock cannot be flattened into a join, so no statistics make the planner scan the table.
+  const end = `with ended as materialized (
+      select l.ctid as place, u.output
+      from unnest($1::text[], $2::text[], $3::text[]) as u (id, token, output)
+      cross join lateral (
+        select t.ctid from curfew.tasks t
+        where t.id = u.id and t.token = u.token and t.status = 'running' for update) l)
+    update curfew.tasks t set ${ENDED}, output = ended.output, ended_at = $4, settled_at = $4
+    from ended where t.ctid = ended.place`
+  return {
+    insert: async () => {
+      const ids = nextIds()
+      await inserter.query(insert, [ids, ids.map((_, n) => String(n)), ...sharedValues()])
+    },
+    claim: async () => (await claimer.query<Claimed>(claim, [NODE, Date.now()])).rows,
+    end: async (claimed) => {
+      const ids = claimed.map(({ id }) => id)
+      await ender.query(end, [ids, claimed.map(({ token }) => token), ids.map(() => 'null'), Date.now()])
+    },
+    close: async () => {
+      await Promise.all([inserter.end(), claimer.end(), ender.end()])
+    },
+  }
+}
+
+export function openRawSqlite(file: string): RawStore {
+  const database = new DatabaseSync(file)
+  database.exec('pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on')
+  for (const migration of [META_TABLE, ...MIGRATIONS]) database.exec(schemaText(migration, 'sqlite'))
+  const nextIds = idSource()
+  const insert = database.prepare(
+    `insert into tasks (id, input, ${COLUMNS})
+    select value ->> 0, value ->> 1, ${TYPES.map(() => '?').join()} from json_each(?)`,
+  )
+  const claim = database.prepare(
+    `update tasks set ${STARTED}, token = lower(hex(randomblob(16))), node_id = ?, started_at = ?
+    where rowid in (select rowid from tasks where ${CLAIMABLE}) returning id, token, input, policy, attempt`,
+  )
+  const end = database.prepare(
+    `update tasks set ${ENDED}, output = ?, ended_at = ?, settled_at = ?
+    where id = ? and token = ? and status = 'running'`,
+  )
+  const commit = <T>(work: () => T): T => {
+    database.exec('begin immediate')
+    const result = work()
+    database.exec('commit')
+    return result
+  }
+  return {
+    insert: () =>
+      commit(() => {
+        insert.run(...sharedValues(), JSON.stringify(nextIds().map((id, n) => [id, String(n)])))
+      }),
+    claim: () => commit(() => claim.all(NODE, Date.now()) as unknown as Claimed[]),
+    end: (claimed) =>
+      commit(() => {
+        const now = Date.now()
+        for (const { id, token } of claimed) end.run('null', now, now, id, token)
+      }),
+    close: () => database.close(),
+  }
+}

@@ -1,0 +1,43 @@
+// What every contender is measured through. A session is one open engine in the process that called open:
+// it schedules tasks of one kind, and runs them with the handler it was given.
+
+/** What the session is opened for; a contender takes its fastest documented settings for it. */
+export type Purpose = 'throughput' | 'schedule' | 'pickup' | 'crash' | 'timeouts' | 'idle'
+
+export interface Attempt {
+  /** The number that the task was scheduled with. */
+  n: number
+  /** Aborts when the task's limit has passed. */
+  signal?: AbortSignal
+  /** When the limit falls, in Unix milliseconds; without it, the limit counts from the handler's start. */
+  deadlineAt?: number
+}
+
+export interface SessionOptions {
+  /** A PostgreSQL URL, or the path of a SQLite file. */
+  store: string
+  purpose: Purpose
+  concurrency: number
+  handler: (attempt: Attempt) => Promise<void>
+}
+
+export interface ScheduleOptions {
+  delayMs?: number
+  /** The limit of one attempt. */
+  limitMs?: number
+  /** The limit from scheduling to the outcome. */
+  totalMs?: number
+}
+
+export interface Session {
+  /** Resolves when the task is acknowledged. */
+  schedule(n: number, options?: ScheduleOptions): Promise<unknown>
+  scheduleMany(numbers: readonly number[], options?: ScheduleOptions): Promise<unknown>
+  /** How many tasks have not ended, as the store knows it. */
+  unfinished(): Promise<number>
+  /** How long after their limits the store decided that tasks had timed out, in milliseconds, where it says. */
+  decisionLateness?(): Promise<number[]>
+  close(): Promise<void>
+}
+
+export type OpenSession = (options: SessionOptions) => Promise<Session>

@@ -1,0 +1,69 @@
+// graphile-worker in the configuration of its own performance page (localQueue, batched completion), and
+// without the local queue where one task at a time counts.
+// Where a process dies its jobs stay locked for 4 hours unless an operator calls forceUnlockWorkers.
+
+import type { OpenSession, ScheduleOptions } from '../contender.ts'
+import { probeDatabase } from '../database-probe.ts'
+import { importPeer } from '../peers/install.ts'
+
+interface JobSpec {
+  identifier: string
+  payload: { n: number }
+  runAt?: Date
+}
+
+interface GraphileWorker {
+  run(options: {
+    preset: { worker: Record<string, unknown> }
+    taskList: Record<string, (payload: { n: number }) => Promise<void>>
+    logger: unknown
+    noHandleSignals: boolean
+  }): Promise<{ stop(): Promise<void> }>
+  makeWorkerUtils(options: { connectionString: string; maxPoolSize: number; logger: unknown }): Promise<{
+    addJob(identifier: string, payload: unknown, spec?: { runAt?: Date }): Promise<unknown>
+    addJobs(specs: JobSpec[]): Promise<unknown>
+    release(): Promise<void>
+  }>
+  Logger: new (factory: () => () => void) => unknown
+}
+
+/** The configuration of https://worker.graphile.org/docs/performance. */
+const FASTEST = {
+  concurrentJobs: 24,
+  maxPoolSize: 25,
+  localQueue: { size: 500 },
+  completeJobBatchDelay: 0,
+  failJobBatchDelay: 0,
+}
+
+export const openGraphileWorker: OpenSession = async ({ store, purpose, concurrency, handler }) => {
+  const { run, makeWorkerUtils, Logger } = await importPeer<GraphileWorker>('graphile-worker')
+  const logger = new Logger(() => () => {})
+  const utils = await makeWorkerUtils({ connectionString: store, maxPoolSize: 16, logger })
+  const runner = await run({
+    preset: {
+      worker: {
+        connectionString: store,
+        concurrentJobs: concurrency,
+        maxPoolSize: Math.min(concurrency + 2, 25),
+        ...(purpose === 'throughput' || purpose === 'schedule' ? FASTEST : {}),
+      },
+    },
+    taskList: { noop: ({ n }) => handler({ n }) },
+    logger,
+    noHandleSignals: true,
+  })
+  const probe = await probeDatabase(store)
+  const runAt = ({ delayMs }: ScheduleOptions) => (delayMs ? { runAt: new Date(Date.now() + delayMs) } : {})
+  return {
+    schedule: (n, options = {}) => utils.addJob('noop', { n }, runAt(options)),
+    scheduleMany: (numbers, options = {}) =>
+      utils.addJobs(numbers.map((n) => ({ identifier: 'noop', payload: { n }, ...runAt(options) }))),
+    unfinished: () => probe.value<number>('select count(*)::int from graphile_worker._private_jobs'),
+    close: async () => {
+      await runner.stop()
+      await utils.release()
+      await probe.end()
+    },
+  }
+}

@@ -1,0 +1,118 @@
+/** A task as its caller holds it. */
+import { type Duration, durationMs } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
+import { decodeJson } from '../core/json.ts'
+import type { TaskStatus } from '../core/states.ts'
+import { TaskCancelled, type TaskErrorFields, TaskFailed, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
+import type {
+  AttemptView,
+  CancelAnswer,
+  Explanation,
+  TaskEventView,
+  TaskService,
+  TaskView,
+} from '../wire/task-service.ts'
+
+export interface CancelOutcome {
+  /** Everything has really stopped. */
+  success: boolean
+  errors: string[]
+  /** Every attempt, and how it ended. */
+  ledger: AttemptView[]
+}
+
+export class TaskHandle<Output = unknown> {
+  readonly id: string
+  /** A task with this key was there already; this is it. */
+  readonly existing: boolean
+  readonly #service: TaskService
+
+  constructor(service: TaskService, id: string, existing = false) {
+    this.#service = service
+    this.id = id
+    this.existing = existing
+  }
+
+  /** The whole record; throws `not_found`. */
+  async view(): Promise<TaskView> {
+    const view = await this.#service.get(this.id)
+    if (!view) throw new CurfewError('not_found', `there is no task ${this.id}`, { fields: { id: this.id } })
+    return view
+  }
+
+  async status(): Promise<TaskStatus> {
+    return (await this.view()).status
+  }
+
+  /**
+   * Waits until the task has ended and its last attempt has stopped. Answers its output, or throws `TaskFailed`,
+   * `TaskTimedOut`, `TaskCancelled`; `WaitTimedOut` when `timeout` was over first, and the task goes on.
+   */
+  async result(options: { timeout?: Duration } = {}): Promise<Output> {
+    const view = await this.#settled(options.timeout)
+    if (view.status === 'completed') return decodeJson(view.output ?? 'null') as Output
+    throw outcomeError(view)
+  }
+
+  /** Answers at once; `cancelled()` waits until everything has stopped. */
+  async cancel(): Promise<CancelAnswer> {
+    return this.#service.cancel(this.id)
+  }
+
+  /** Waits until a cancelled task has really stopped. */
+  async cancelled(options: { timeout?: Duration } = {}): Promise<CancelOutcome> {
+    const view = await this.#settled(options.timeout)
+    const ledger = await this.#service.attempts(this.id)
+    const errors: string[] = []
+    if (view.status !== 'cancelled') errors.push(`it was not cancelled: it is ${view.status}`)
+    for (const { attempt, receipt } of ledger) {
+      if (receipt === 'abandoned') errors.push(`attempt ${attempt} ignored its signal and still runs`)
+      if (receipt === 'unreachable') errors.push(`attempt ${attempt}: its worker did not answer`)
+    }
+    return { success: errors.length === 0, errors, ledger }
+  }
+
+  /** By an operator: moves every limit that holds by any amount. */
+  async extend(by: Duration): Promise<{ deadlineAt: number | null }> {
+    return this.#service.extend(this.id, durationMs(by, 'extend'))
+  }
+
+  /** Lets a parked task go on. */
+  async resume(): Promise<void> {
+    await this.#service.resume(this.id)
+  }
+
+  async explain(): Promise<Explanation> {
+    return this.#service.explain(this.id)
+  }
+
+  async events(): Promise<TaskEventView[]> {
+    return this.#service.events(this.id)
+  }
+
+  async #settled(timeout: Duration | undefined): Promise<TaskView> {
+    const timeoutMs = timeout === undefined ? null : durationMs(timeout, 'timeout')
+    const view = await this.#service.settled(this.id, timeoutMs)
+    if (!view) throw new WaitTimedOut(`task ${this.id}`, timeoutMs ?? 0)
+    return view
+  }
+}
+
+function outcomeError(view: TaskView): CurfewError {
+  const fields: TaskErrorFields = {
+    taskId: view.id,
+    name: view.name,
+    attempts: view.attempts,
+    deadlineAt: view.deadlineAt,
+    receipt: view.receipt,
+    progress: view.progress,
+    details: view.details,
+  }
+  if (view.status === 'cancelled') return new TaskCancelled(fields)
+  if (view.status === 'timed_out') {
+    const { timeoutKind, timeoutMs, startedAt, failure } = view
+    return new TaskTimedOut({ ...fields, kind: timeoutKind ?? 'total', timeoutMs, startedAt, failure })
+  }
+  const failure = view.failure ?? { code: 'failed', message: 'it failed', retryable: false }
+  return new TaskFailed({ ...fields, failure })
+}

@@ -1,0 +1,69 @@
+/** Why a piece of work ended badly, as a value: stored, sent, and turned into the typed error a caller meets. */
+import { CurfewError } from './errors.ts'
+import { MAX_FAILURE_TEXT } from './limits.ts'
+
+export interface Failure {
+  code: string
+  message: string
+  retryable: boolean
+  details?: unknown
+  cause?: Failure
+  stack?: string
+}
+
+/** Throw it from a handler to say that another attempt would not help, or to give the failure a code. */
+export class HandlerError extends CurfewError {
+  readonly retryable: boolean
+  readonly details: unknown
+
+  constructor(
+    message: string,
+    options: { code?: string; retryable?: boolean; details?: unknown; cause?: unknown } = {},
+  ) {
+    super(options.code ?? 'failed', message, { cause: options.cause })
+    this.retryable = options.retryable ?? true
+    this.details = options.details
+  }
+}
+
+/** Whatever a handler threw, made storable. */
+export function failureOf(thrown: unknown, depth = 0): Failure {
+  if (!(thrown instanceof Error)) {
+    return { code: 'failed', message: cut(typeof thrown === 'string' ? thrown : show(thrown)), retryable: true }
+  }
+  const { code, retryable, details } = thrown as { code?: unknown; retryable?: unknown; details?: unknown }
+  const failure: Failure = {
+    code: typeof code === 'string' ? cut(code, 200) : 'failed',
+    message: cut(thrown.message),
+    retryable: typeof retryable === 'boolean' ? retryable : true,
+  }
+  const storableDetails = storable(details)
+  if (storableDetails !== undefined) failure.details = storableDetails
+  if (thrown.cause !== undefined && depth < 5) failure.cause = failureOf(thrown.cause, depth + 1)
+  if (thrown.stack && depth === 0) failure.stack = cut(thrown.stack)
+  return failure
+}
+
+function storable(details: unknown): unknown {
+  if (details === undefined) return undefined
+  try {
+    const text = JSON.stringify(details)
+    if (text === undefined || text.length > MAX_FAILURE_TEXT) return cut(String(text))
+    return JSON.parse(text)
+  } catch (error) {
+    return `details could not be kept: ${(error as Error).message}`
+  }
+}
+
+function show(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? String(value)
+  } catch {
+    return String(value) // a cycle or a bigint: its plain text is all there is
+  }
+}
+
+function cut(text: string, length = MAX_FAILURE_TEXT): string {
+  const whole = text.toWellFormed()
+  return whole.length <= length ? whole : `${whole.slice(0, length)}… (${whole.length} characters)`
+}

@@ -1,0 +1,56 @@
+/**
+ * One id scheme: a prefix that tells what it is, then 48 bits of time and 80 of chance in Crockford's base 32.
+ * Ids made by one process rise, so rows append to their index; in general they are ordered by time.
+ */
+import type { Randomness } from './clock.ts'
+
+const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
+const TIME_LENGTH = 10
+const CHANCE_LENGTH = 16
+
+export type IdPrefix = 't' | 'n' | 'a'
+
+export class IdSource {
+  readonly #randomness: Randomness
+  #lastMs = -1
+  #chance = new Uint8Array(CHANCE_LENGTH)
+
+  constructor(randomness: Randomness) {
+    this.#randomness = randomness
+  }
+
+  next(prefix: IdPrefix, nowMs: number): string {
+    if (nowMs > this.#lastMs) {
+      this.#lastMs = nowMs
+      this.#chance = this.#randomness.bytes(CHANCE_LENGTH).map((byte) => byte & 31)
+      // Room to count upwards within this millisecond.
+      this.#chance[0] = (this.#chance[0] ?? 0) & 15
+    } else this.#increment()
+    let text = `${prefix}_${timePart(this.#lastMs)}`
+    for (const digit of this.#chance) text += ALPHABET[digit]
+    return text
+  }
+
+  #increment(): void {
+    for (let i = CHANCE_LENGTH - 1; i >= 0; i--) {
+      const digit = (this.#chance[i] ?? 0) + 1
+      this.#chance[i] = digit & 31
+      if (digit < 32) return
+    }
+  }
+}
+
+/** The smallest id that was made at this time or later: where a walk over old rows ends. */
+export function idFloor(prefix: IdPrefix, atMs: number): string {
+  return `${prefix}_${timePart(Math.max(0, atMs))}`
+}
+
+function timePart(ms: number): string {
+  let text = ''
+  let rest = Math.floor(ms)
+  for (let i = 0; i < TIME_LENGTH; i++) {
+    text = ALPHABET[rest % 32] + text
+    rest = Math.floor(rest / 32)
+  }
+  return text
+}

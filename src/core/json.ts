@@ -1,0 +1,75 @@
+/**
+ * The one JSON codec for payloads: what cannot be stored and read back is refused where it enters.
+ * Payloads are kept as text that no database parses, so escaped NULs and surrogates are safe in them.
+ */
+import { CurfewError } from './errors.ts'
+import { MAX_DEPTH, MAX_PAYLOAD_BYTES } from './limits.ts'
+
+/** Encodes, or throws `invalid_json` / `too_big` with the place in the value. `undefined` becomes `null`. */
+export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_BYTES): string {
+  if (value === undefined || value === null) return 'null'
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value)
+  } catch (error) {
+    throw invalid(what, '', (error as Error).message)
+  }
+  if (text === undefined) throw invalid(what, '', `a ${typeof value} is not JSON`)
+  // Each check walks the value only when the text gives a reason to.
+  if (text.length > maxBytes / 4 && Buffer.byteLength(text) > maxBytes) {
+    throw new CurfewError('too_big', `${what} is ${Buffer.byteLength(text)} bytes; at most ${maxBytes} can be kept`, {
+      hint: 'Keep large data elsewhere and pass a reference to it.',
+      fields: { bytes: Buffer.byteLength(text), maxBytes },
+    })
+  }
+  if (text.includes('null')) refuseLostNumbers(value, what, '')
+  if (text.length > MAX_DEPTH) refuseDepth(text, what)
+  if (hasUnsafeKey(text)) refuseUnsafeKeys(JSON.parse(text), what, '')
+  return text
+}
+
+export function decodeJson(text: string): unknown {
+  return JSON.parse(text)
+}
+
+/** JSON.stringify turns NaN and Infinity into null without a word. */
+function refuseLostNumbers(value: unknown, what: string, path: string): void {
+  if (typeof value === 'number' && !Number.isFinite(value)) throw invalid(what, path, `${value} is not JSON`)
+  if (typeof value !== 'object' || value === null || 'toJSON' in value) return
+  for (const [key, item] of Object.entries(value)) refuseLostNumbers(item, what, `${path}.${key}`)
+}
+
+function refuseDepth(text: string, what: string): void {
+  let depth = 0
+  let inString = false
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i)
+    if (inString) {
+      if (c === 92 /* \ */) i++
+      else if (c === 34 /* " */) inString = false
+    } else if (c === 34) inString = true
+    else if (c === 91 || c === 123) {
+      if (++depth > MAX_DEPTH) throw invalid(what, '', `it is nested deeper than ${MAX_DEPTH}`)
+    } else if (c === 93 || c === 125) depth--
+  }
+}
+
+const UNSAFE_KEYS = ['__proto__', 'constructor', 'prototype']
+
+function hasUnsafeKey(text: string): boolean {
+  return UNSAFE_KEYS.some((key) => text.includes(`"${key}":`))
+}
+
+function refuseUnsafeKeys(value: unknown, what: string, path: string): void {
+  if (typeof value !== 'object' || value === null) return
+  for (const [key, item] of Object.entries(value)) {
+    if (UNSAFE_KEYS.includes(key)) throw invalid(what, path, `the key '${key}' is not allowed`)
+    refuseUnsafeKeys(item, what, `${path}.${key}`)
+  }
+}
+
+function invalid(what: string, path: string, why: string): CurfewError {
+  return new CurfewError('invalid_json', `${what}${path ? ` at ${path}` : ''} cannot be kept: ${why}`, {
+    fields: { path },
+  })
+}

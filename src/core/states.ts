@@ -1,0 +1,35 @@
+/** The states and kinds of DESIGN.md section 2: one spelling, in code, SQL, wire and docs. */
+
+export const TASK_STATUSES = ['pending', 'running', 'completed', 'failed', 'timed_out', 'cancelled'] as const
+export type TaskStatus = (typeof TASK_STATUSES)[number]
+
+export function isEnded(status: TaskStatus): boolean {
+  return status !== 'pending' && status !== 'running'
+}
+
+export type AttemptStatus = 'running' | 'stopping' | 'completed' | 'failed' | 'timed_out' | 'cancelled' | 'lost'
+
+/** Which limit fired. Those of a task, in the order in which they are looked at when several are due. */
+export const TASK_TIMEOUT_KINDS = ['total', 'queue', 'execution', 'heartbeat', 'stuck'] as const
+export type TimeoutKind = (typeof TASK_TIMEOUT_KINDS)[number]
+
+/**
+ * How an attempt stopped. `exited`: it had ended by itself. `aborted`: it followed its signal. `terminated`,
+ * `killed`: it had to be. `abandoned`: it still runs and could not be killed. `unreachable`: nobody could tell.
+ */
+export type Receipt = 'exited' | 'aborted' | 'terminated' | 'killed' | 'abandoned' | 'unreachable'
+
+/** Progress as a handler reports it: a fraction, or items done. */
+export interface Progress {
+  fraction?: number
+  completed?: number
+  total?: number
+}
+
+/** Why an attempt is asked to stop; becomes the reason of its abort signal. */
+export interface StopReason {
+  code: 'timed_out' | 'cancelled' | 'stale' | 'lease_over' | 'closing' | 'soft_stop'
+  message: string
+  kind?: TimeoutKind
+  deadlineAt?: number
+}

@@ -1,0 +1,82 @@
+/**
+ * The one place that asks the machine for time, timers and chance.
+ * Node's monotonic clock stands still while the machine sleeps; on Linux the uptime does not, so the difference
+ * between the two is added: time asleep counts, a clock that was set does not.
+ */
+import { randomFillSync } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import type { Clock, Randomness, Timer, TimerOptions } from './clock.ts'
+
+/** setTimeout fires at once above this. */
+const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
+/** The uptime has 10 ms steps; less than this is noise, not sleep. */
+const SMALLEST_SLEEP_MS = 1_000
+const LOOK_FOR_SLEEP_EVERY_MS = 1_000
+
+export class SystemClock implements Clock {
+  readonly #uptimeMs: () => number | null
+  #lookedAt = -Infinity
+  #aheadAtStart: number | null = null
+  #asleepMs = 0
+
+  constructor(uptimeMs: () => number | null = readUptimeMs) {
+    this.#uptimeMs = uptimeMs
+  }
+
+  wall(): number {
+    return Date.now()
+  }
+
+  monotonic(): number {
+    // Of the process, not of the thread: readings may cross from one to the other.
+    const awake = Number(process.hrtime.bigint()) / 1e6
+    if (awake - this.#lookedAt >= LOOK_FOR_SLEEP_EVERY_MS) {
+      this.#lookedAt = awake
+      this.#lookForSleep(awake)
+    }
+    return awake + this.#asleepMs
+  }
+
+  #lookForSleep(awake: number): void {
+    const uptime = this.#uptimeMs()
+    if (uptime === null) return
+    this.#aheadAtStart ??= uptime - awake
+    const asleep = uptime - awake - this.#aheadAtStart
+    if (asleep - this.#asleepMs >= SMALLEST_SLEEP_MS) this.#asleepMs = asleep
+  }
+
+  setTimer(delayMs: number, callback: () => void, _options?: TimerOptions): Timer {
+    const dueAt = this.monotonic() + delayMs
+    let handle: NodeJS.Timeout
+    const arm = () => {
+      const leftMs = dueAt - this.monotonic()
+      // A timeout may come up to 1 ms early: the clock is asked again before the callback.
+      if (leftMs <= 0) return callback()
+      handle = setTimeout(arm, Math.min(Math.ceil(leftMs), LONGEST_TIMEOUT_MS))
+    }
+    handle = setTimeout(arm, Math.min(Math.max(0, Math.ceil(delayMs)), LONGEST_TIMEOUT_MS))
+    return { cancel: () => clearTimeout(handle) }
+  }
+
+  endOfTurn(callback: () => void): void {
+    setImmediate(callback)
+  }
+}
+
+function readUptimeMs(): number | null {
+  try {
+    return Number.parseFloat(readFileSync('/proc/uptime', 'utf8')) * 1000
+  } catch {
+    return null // not Linux: time asleep cannot be told from time awake
+  }
+}
+
+export class SystemRandomness implements Randomness {
+  next(): number {
+    return Math.random()
+  }
+
+  bytes(count: number): Uint8Array {
+    return randomFillSync(new Uint8Array(count))
+  }
+}

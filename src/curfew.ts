@@ -1,0 +1,194 @@
+/**
+ * `Curfew.open`: manager, worker and client in one process, over a SQLite file or a PostgreSQL database.
+ */
+import pino from 'pino'
+import { Client } from './client/client.ts'
+import type { Clock } from './core/clock.ts'
+import { type Duration, durationMs } from './core/duration.ts'
+import { CurfewError } from './core/errors.ts'
+import { entryFile } from './core/entry-file.ts'
+import { IdSource } from './core/id.ts'
+import { MAX_CONCURRENCY } from './core/limits.ts'
+import type { Logger } from './core/logger.ts'
+import { SystemClock, SystemRandomness } from './core/system-clock.ts'
+import { sleep } from './core/clock.ts'
+import type { TaskDefinition } from './definitions/task.ts'
+import { checkName } from './definitions/task-policy.ts'
+import { type Engine, openEngine } from './manager/engine.ts'
+import { isTaskProcess } from './worker/marker.ts'
+import type { ProcessEnvironment } from './worker/process-attempt.ts'
+import { ProcessTable, startTimeOf } from './worker/process-table.ts'
+import { killMarked } from './worker/process-tree.ts'
+import { Supervisor } from './worker/supervisor.ts'
+import { Worker } from './worker/worker.ts'
+
+export type { ListOptions, ScheduleManyOptions, ScheduleOptions } from './client/client.ts'
+export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'
+export type { Clock } from './core/clock.ts'
+export type { Duration } from './core/duration.ts'
+export { CurfewError } from './core/errors.ts'
+export type { ExtensionAnswer } from './core/extension.ts'
+export { type Failure, HandlerError } from './core/failure.ts'
+export type { Logger } from './core/logger.ts'
+export type { Progress, Receipt, TaskStatus, TimeoutKind } from './core/states.ts'
+export { Stopped, TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from './core/task-errors.ts'
+export { type TaskContext, type TaskDefinition, type TaskOptions, task } from './definitions/task.ts'
+export type { AttemptView, CancelAnswer, Explanation, MetricView, TaskEventView, TaskView } from './wire/task-service.ts'
+
+export interface OpenOptions {
+  /** A file name, `:memory:`, or `postgres://…`. */
+  store: string
+  /** The tasks this process runs. Others can be scheduled by it and wait for a process that has their code. */
+  tasks?: readonly TaskDefinition[]
+  /** Attempts at a time in this process. */
+  concurrency?: number
+  /** Limits of queues, over all processes. `null` takes a limit away. */
+  queues?: Record<string, { concurrency: number | null }>
+  /** The queues this process works; all unless set. */
+  workQueues?: readonly string[]
+  /**
+   * A process beside this one that ends what it leaves when it dies, and tells the others at once. On when a task
+   * is isolated in a process.
+   */
+  witness?: boolean
+  /** For tests: a `VirtualClock` of `curfew/testing`. */
+  clock?: Clock
+  logger?: Logger
+}
+
+const DEFAULT_CONCURRENCY = 10
+
+export class Curfew extends Client {
+  readonly #engine: Engine
+  readonly #worker: Worker
+  readonly #supervisor: Supervisor | null
+  readonly #clock: Clock
+  #closing: Promise<void> | null = null
+
+  private constructor(engine: Engine, worker: Worker, supervisor: Supervisor | null, clock: Clock) {
+    super(engine.service)
+    this.#engine = engine
+    this.#worker = worker
+    this.#supervisor = supervisor
+    this.#clock = clock
+  }
+
+  /** Opens the store, ends and repeats what a dead process left over a SQLite file, and starts to work. */
+  static async open(options: OpenOptions): Promise<Curfew> {
+    if (isTaskProcess()) {
+      throw new CurfewError('inside_task', 'Curfew.open was called inside the process of a task', {
+        hint: 'The file of a task is imported there: open the engine in another file.',
+      })
+    }
+    const { tasks, concurrency, queues, workQueues } = checkOptions(options)
+    const clock = options.clock ?? new SystemClock()
+    const randomness = new SystemRandomness()
+    const logger = options.logger ?? pino({ name: 'curfew', level: process.env.CURFEW_LOG ?? 'warn' }, pino.destination(2))
+    const ids = new IdSource(randomness)
+    const engine = await openEngine({
+      store: options.store,
+      queues,
+      taskQueues: tasks.map(({ policy }) => policy.queue),
+      clock,
+      randomness,
+      logger,
+      ids,
+      endLeftovers: (nodeId) => endLeftovers(nodeId),
+    })
+    let supervisor: Supervisor | null = null
+    try {
+      if (options.witness || tasks.some(({ isolation }) => isolation === 'process')) {
+        supervisor = await Supervisor.start({
+          nodeId: engine.nodeId,
+          clock: new SystemClock(),
+          logger,
+          obituary: engine.witness && {
+            module: entryUrl('./leadership/witness-process'),
+            argument: engine.witness,
+          },
+        })
+      }
+      const processes: ProcessEnvironment | null = supervisor && {
+        nodeId: engine.nodeId,
+        supervisor,
+        clock: new SystemClock(),
+        logger,
+      }
+      const worker = new Worker({ workerId: engine.nodeId, tasks, queues: workQueues, concurrency, clock, logger, processes })
+      const curfew = new Curfew(engine, worker, supervisor, clock)
+      await engine.start(worker, () => void curfew.close())
+      return curfew
+    } catch (error) {
+      await engine.close()
+      await supervisor?.close()
+      throw error
+    }
+  }
+
+  /**
+   * Stops working. `drain`: running attempts may end first, at most so long (`true`: as long as they take);
+   * otherwise, and after that, they are stopped and go back to the queue for another process or the next start.
+   */
+  close(options: { drain?: boolean | Duration } = {}): Promise<void> {
+    this.#closing ??= this.#close(options.drain ?? false)
+    return this.#closing
+  }
+
+  async #close(drain: boolean | Duration): Promise<void> {
+    this.#engine.stopClaiming()
+    if (drain !== false) {
+      const bound = new AbortController()
+      const waits = drain === true ? [] : [sleep(this.#clock, durationMs(drain, 'drain'), bound.signal)]
+      await Promise.race([this.#worker.reported(), ...waits])
+      bound.abort()
+    }
+    this.#worker.stopAll({ code: 'closing', message: 'the process that runs it is closing' })
+    if (!this.#engine.failed) await this.#worker.reported()
+    this.#worker.detach()
+    await this.#engine.close()
+    await this.#supervisor?.close()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close()
+  }
+}
+
+function entryUrl(name: string): string {
+  return new URL(`file://${entryFile(name, import.meta.url)}`).href
+}
+
+/** What a dead process left running on this machine. */
+async function endLeftovers(nodeId: string): Promise<void> {
+  const clock = new SystemClock()
+  await killMarked({ nodeId }, { clock, table: new ProcessTable(clock, startTimeOf(process.pid) ?? 0) })
+}
+
+function checkOptions(options: OpenOptions) {
+  const known = ['store', 'tasks', 'concurrency', 'queues', 'workQueues', 'witness', 'clock', 'logger']
+  for (const key of Object.keys(options)) {
+    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`)
+  }
+  const { tasks = [], concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
+  if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
+    throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`)
+  }
+  const names = new Set<string>()
+  for (const [i, definition] of tasks.entries()) {
+    if (definition?.kind !== 'task') throw invalid(`tasks[${i}] is not a task made with task({ … })`)
+    if (names.has(definition.name)) throw invalid(`tasks: there are two tasks named '${definition.name}'`)
+    names.add(definition.name)
+  }
+  const rows = Object.entries(queues).map(([name, { concurrency: limit }]) => {
+    checkName('queues: name', name)
+    if (limit !== null && (!Number.isInteger(limit) || limit < 1)) {
+      throw invalid(`queues.${name}.concurrency must be a whole number above 0, or null, got ${limit}`)
+    }
+    return { name, concurrency: limit }
+  })
+  return { tasks, concurrency, queues: rows, workQueues }
+}
+
+function invalid(message: string): CurfewError {
+  return new CurfewError('invalid_option', `Curfew.open: ${message}`)
+}

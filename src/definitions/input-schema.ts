@@ -1,0 +1,19 @@
+/** An input against its schema: checked when it is scheduled, transformed again where it runs. */
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { CurfewError } from '../core/errors.ts'
+
+export async function parseInput(name: string, schema: StandardSchemaV1 | null, input: unknown): Promise<unknown> {
+  if (!schema) return input
+  const result = await schema['~standard'].validate(input)
+  if (!result.issues) return result.value
+  const issues = result.issues.map(({ path, message }) => ({ path: pathText(path), message }))
+  throw new CurfewError(
+    'invalid_input',
+    `input of task ${name}: ${issues.map(({ path, message }) => (path ? `${path}: ${message}` : message)).join('; ')}`,
+    { fields: { issues, retryable: false } },
+  )
+}
+
+function pathText(path: StandardSchemaV1.Issue['path']): string {
+  return (path ?? []).map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
+}

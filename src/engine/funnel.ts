@@ -1,0 +1,194 @@
+/**
+ * Group commit. Commands that arrive while a commit is in flight go into the next one together; each is answered
+ * after its commit. A batch that the database refuses is halved and run again until the command at fault is alone.
+ * While the store is away commands wait: those of a caller within a bound, those of a worker for as long as it takes.
+ */
+import { backoffMs } from '../core/backoff.ts'
+import type { Clock, Randomness, Timer } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import { MAX_BATCH_BYTES, MAX_BATCH_COMMANDS, MAX_WAITING_COMMANDS } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import { StoreError } from '../store/store-error.ts'
+
+export interface Batch<Answer, Committed> {
+  answers: Answer[]
+  committed: Committed
+}
+
+export interface FunnelOptions<Command, Answer, Committed> {
+  clock: Clock
+  randomness: Randomness
+  logger: Logger
+  /** One transaction. `first`: not a part of a halved batch. */
+  commit(commands: readonly Command[], first: boolean): Promise<Batch<Answer, Committed>>
+  committed(committed: Committed): void
+  /** Whether there is something to do even without a command. */
+  wanted(): boolean
+  /** The store is damaged; nothing is acknowledged any more. */
+  failed(error: StoreError): void
+}
+
+interface Entry<Command, Answer> {
+  command: Command
+  bytes: number
+  /** Waits out an outage of any length. */
+  patient: boolean
+  since: number
+  resolve(answer: Answer): void
+  reject(error: unknown): void
+}
+
+/** How long a caller waits for a store that is away. */
+const CALLER_WAITS_MS = 10_000
+const STORE_BACKOFF = { initialMs: 100, factor: 2, maxMs: 2_000, jitter: 0.5 }
+const CONFLICT_BACKOFF = { initialMs: 2, factor: 2, maxMs: 100, jitter: 1 }
+const MOST_CONFLICTS = 10
+
+export class Funnel<Command, Answer, Committed> {
+  readonly #options: FunnelOptions<Command, Answer, Committed>
+  #entries: Entry<Command, Answer>[] = []
+  #draining = false
+  #closed: Error | null = null
+  #pause: { timer: Timer; end(): void } | null = null
+
+  constructor(options: FunnelOptions<Command, Answer, Committed>) {
+    this.#options = options
+  }
+
+  /** Nothing waits and nothing is in flight, or it waits for a store that is away. */
+  get idle(): boolean {
+    return this.#pause !== null || (!this.#draining && this.#entries.length === 0)
+  }
+
+  submit(command: Command, options: { bytes?: number; patient?: boolean } = {}): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      if (this.#closed) return reject(this.#closed)
+      const patient = options.patient ?? false
+      if (!patient && this.#entries.length >= MAX_WAITING_COMMANDS) {
+        return reject(
+          new CurfewError('overloaded', `${this.#entries.length} commands wait for the store already`, {
+            hint: 'Schedule in bulk with scheduleMany, or wait for earlier calls first.',
+          }),
+        )
+      }
+      const since = this.#options.clock.monotonic()
+      this.#entries.push({ command, bytes: options.bytes ?? 0, patient, since, resolve, reject })
+      this.kick()
+    })
+  }
+
+  /** There is something to do. */
+  kick(): void {
+    if (this.#draining || this.#closed) return
+    this.#draining = true
+    this.#options.clock.endOfTurn(() => {
+      this.#drain().catch((error: unknown) => this.#options.logger.error({ error: String(error) }, 'the funnel stopped'))
+    })
+  }
+
+  /** The store may be back, or this process may decide again. */
+  wake(): void {
+    this.#pause?.end()
+  }
+
+  close(error: Error): void {
+    this.#closed = error
+    for (const entry of this.#entries.splice(0)) entry.reject(error)
+    this.wake()
+  }
+
+  async #drain(): Promise<void> {
+    try {
+      while (!this.#closed && (this.#entries.length > 0 || this.#options.wanted())) {
+        await this.#runBatch(this.#take(), true)
+        // Answers and handlers come first: what they bring makes the next batch.
+        await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
+      }
+    } finally {
+      this.#draining = false
+    }
+  }
+
+  #take(): Entry<Command, Answer>[] {
+    let bytes = 0
+    let count = 0
+    for (const entry of this.#entries) {
+      if (count > 0 && (count >= MAX_BATCH_COMMANDS || bytes + entry.bytes > MAX_BATCH_BYTES)) break
+      bytes += entry.bytes
+      count++
+    }
+    return this.#entries.splice(0, count)
+  }
+
+  async #runBatch(entries: Entry<Command, Answer>[], first: boolean): Promise<void> {
+    let waiting = entries
+    for (let tries = 0, conflicts = 0; ; tries++) {
+      if (this.#closed) return rejectAll(waiting, this.#closed)
+      try {
+        const batch = await this.#options.commit(
+          waiting.map(({ command }) => command),
+          first,
+        )
+        this.#options.committed(batch.committed)
+        for (const [i, entry] of waiting.entries()) entry.resolve(batch.answers[i] as Answer)
+        return
+      } catch (error) {
+        const code = error instanceof StoreError ? error.code : null
+        if (code === 'store_failed') {
+          this.#options.failed(error as StoreError)
+          return rejectAll(waiting, error)
+        }
+        if (code === 'store_conflict' && conflicts < MOST_CONFLICTS) {
+          await this.#wait(backoffMs(CONFLICT_BACKOFF, conflicts++, this.#options.randomness.next()))
+          continue
+        }
+        if (code === null || code === 'store_refused' || code === 'store_conflict') {
+          return this.#isolate(waiting, error)
+        }
+        if (tries === 0) this.#options.logger.warn({ code, error: (error as Error).message }, 'the store is not available')
+        waiting = this.#dropImpatient(waiting, error)
+        await this.#wait(backoffMs(STORE_BACKOFF, tries, this.#options.randomness.next()))
+        waiting = this.#dropImpatient(waiting, error)
+        this.#entries = this.#dropImpatient(this.#entries, error)
+      }
+    }
+  }
+
+  /** Halves, until the command at fault is alone. */
+  async #isolate(entries: Entry<Command, Answer>[], error: unknown): Promise<void> {
+    if (entries.length <= 1) {
+      if (entries.length === 0) {
+        this.#options.logger.error({ error: (error as Error).message }, 'claiming failed')
+        await this.#wait(backoffMs(STORE_BACKOFF, 3, this.#options.randomness.next()))
+      }
+      return rejectAll(entries, error)
+    }
+    const middle = Math.ceil(entries.length / 2)
+    await this.#runBatch(entries.slice(0, middle), false)
+    await this.#runBatch(entries.slice(middle), false)
+  }
+
+  #dropImpatient(entries: Entry<Command, Answer>[], error: unknown): Entry<Command, Answer>[] {
+    const now = this.#options.clock.monotonic()
+    return entries.filter((entry) => {
+      if (entry.patient || now - entry.since < CALLER_WAITS_MS) return true
+      entry.reject(error)
+      return false
+    })
+  }
+
+  #wait(delayMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        this.#pause?.timer.cancel()
+        this.#pause = null
+        resolve()
+      }
+      this.#pause = { timer: this.#options.clock.setTimer(delayMs, end), end }
+    })
+  }
+}
+
+function rejectAll(entries: { reject(error: unknown): void }[], error: unknown): void {
+  for (const entry of entries) entry.reject(error)
+}

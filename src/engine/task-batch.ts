@@ -1,0 +1,266 @@
+/**
+ * One transaction's worth of decisions: loads the rows a batch of commands needs, decides each command in order,
+ * and writes what changed. Reports first, then deadlines, cancels, new work and claims.
+ */
+import { CurfewError } from '../core/errors.ts'
+import { MAX_FIRED } from '../core/limits.ts'
+import type { Receipt } from '../core/states.ts'
+import type { ClaimedTask, EndedTask, NewTask } from '../store/hot-statements.ts'
+import { run, runAll, type Work } from '../store/statement.ts'
+import type { Statements } from '../store/statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import { decideTask } from './task-decide.ts'
+import type { Effect, TaskDraft } from './task-draft.ts'
+import type { TaskEventBody } from './task-event.ts'
+import type { TaskAnswer, TaskInput } from './task-input.ts'
+
+export type Command =
+  | { type: 'input'; taskId: string; input: TaskInput }
+  | { type: 'fire' }
+  /** Attempts of a process that is gone; `lease`: only those whose lease is over. */
+  | { type: 'lose'; nodeId: string; receipt: Receipt; lease: { renewedAt: number; baseMs: number } | null }
+  /** All of one name. */
+  | { type: 'schedule'; tasks: (now: number) => NewTask[] }
+
+export type Answer =
+  | TaskAnswer
+  | { type: 'not_found' }
+  | { type: 'fired'; count: number }
+  | { type: 'lost'; count: number }
+  | { type: 'scheduled'; tasks: { id: string; existing: boolean }[] }
+
+export interface ClaimWish {
+  token: string
+  names: readonly string[]
+  /** Queues without a limit, claimed from together; the others one by one. */
+  queues: readonly string[]
+  limitedQueues: readonly string[]
+  slots: number
+}
+
+export interface Committed {
+  now: number
+  effects: Effect[]
+  recorded: { row: TaskRow; event: TaskEventBody; at: number }[]
+  completed: EndedTask[]
+  claimed: ClaimedTask[]
+  wish: ClaimWish | null
+  newTasks: NewTask[]
+  /** The earliest moment anything written here is due. */
+  dueAt: number
+}
+
+export interface BatchContext {
+  statements: Statements
+  nodeId: string
+  /** The living peers: they watch their own deadlines, unless one is overdue by `overdueMs`. */
+  peers: () => readonly string[]
+  overdueMs: number
+  chance: () => number
+}
+
+export class TaskBatch {
+  readonly answers: Answer[]
+  readonly committed: Committed
+  readonly #context: BatchContext
+  readonly #rows = new Map<string, TaskRow>()
+  readonly #changed = new Set<string>()
+  readonly #drafts: TaskDraft[] = []
+  readonly #parked: { id: string; reason: string }[] = []
+
+  constructor(context: BatchContext, now: number, wish: ClaimWish | null) {
+    this.#context = context
+    this.answers = []
+    this.committed = {
+      now,
+      effects: [],
+      recorded: [],
+      completed: [],
+      claimed: [],
+      wish,
+      newTasks: [],
+      dueAt: Infinity,
+    }
+  }
+
+  *apply(commands: readonly Command[]): Work<this> {
+    const rest = yield* this.#applyHot(commands)
+    yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
+    for (const { command, index } of rest) if (isReport(command)) this.answers[index] = this.#decide(command)
+    for (const { command, index } of rest) {
+      if (command.type === 'fire') this.answers[index] = yield* this.#fire()
+      if (command.type === 'lose') this.answers[index] = yield* this.#lose(command)
+    }
+    for (const { command, index } of rest) {
+      if (command.type === 'input' && !isReport(command)) this.answers[index] = this.#decide(command)
+    }
+    yield* this.#flush()
+    for (const [index, command] of commands.entries()) {
+      if (command.type === 'schedule') this.answers[index] = yield* this.#schedule(command.tasks(this.committed.now))
+    }
+    if (this.committed.wish) yield* this.#claim(this.committed.wish)
+    return this
+  }
+
+  /** Good ends and heartbeats need no row: a guarded write decides. What it does not change goes the long way. */
+  *#applyHot(commands: readonly Command[]): Work<{ command: Command; index: number }[]> {
+    const { hot } = this.#context.statements
+    const { now } = this.committed
+    const completed: { id: string; token: string; output: string }[] = []
+    const beats: Parameters<typeof hot.beatTasks>[1][number][] = []
+    for (const command of commands) {
+      if (command.type !== 'input') continue
+      const { taskId: id, input } = command
+      if (input.type === 'completed') completed.push({ id, token: input.token, output: input.output })
+      if (input.type === 'beat') {
+        const progress = input.progress ? JSON.stringify(input.progress) : null
+        beats.push({ id, token: input.token, progress, details: input.details, moved: input.moved ? 1 : 0 })
+      }
+    }
+    const done = new Set<string>()
+    if (completed.length) {
+      for (const ended of yield* run(hot.completeTasks(now, completed))) {
+        done.add(`completed ${ended.id}`)
+        this.committed.completed.push(ended)
+        this.committed.effects.push({ type: 'settled', taskId: ended.id })
+      }
+    }
+    if (beats.length) for (const { id } of yield* run(hot.beatTasks(now, beats))) done.add(`beat ${id}`)
+    const rest: { command: Command; index: number }[] = []
+    for (const [index, command] of commands.entries()) {
+      if (command.type === 'input' && done.delete(`${command.input.type} ${command.taskId}`)) {
+        this.answers[index] = { type: 'accepted' }
+      } else rest.push({ command, index })
+    }
+    return rest
+  }
+
+  *#load(ids: string[]): Work<void> {
+    if (ids.length === 0) return
+    const wanted = [...new Set(ids)].sort()
+    for (const row of yield* run(this.#context.statements.lockTasks(wanted))) this.#rows.set(row.id, row)
+  }
+
+  #decide(command: Extract<Command, { type: 'input' }>): Answer {
+    const row = this.#rows.get(command.taskId)
+    return row ? this.#decideRow(row, command.input) : { type: 'not_found' }
+  }
+
+  #decideRow(row: TaskRow, input: TaskInput): TaskAnswer {
+    const { now } = this.committed
+    try {
+      const { draft, answer } = decideTask(row, input, now, this.#context.chance())
+      this.#rows.set(row.id, draft.row)
+      this.#changed.add(row.id)
+      this.#drafts.push(draft)
+      this.committed.effects.push(...draft.effects)
+      return answer
+    } catch (error) {
+      // A row that cannot be decided about must not stop the others.
+      const reason = `its record cannot be read: ${(error as Error).message}`
+      this.#parked.push({ id: row.id, reason })
+      return { type: 'unchanged', reason }
+    }
+  }
+
+  *#fire(): Work<Answer> {
+    const { statements, peers, overdueMs } = this.#context
+    const due = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
+    for (const row of due) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
+    return { type: 'fired', count: due.length }
+  }
+
+  *#lose({ nodeId, receipt, lease }: Extract<Command, { type: 'lose' }>): Work<Answer> {
+    const { statements } = this.#context
+    const lost = yield* run(
+      lease
+        ? statements.expiredTasks(nodeId, lease.renewedAt, this.committed.now, lease.baseMs, MAX_FIRED)
+        : statements.liveTasks(nodeId, MAX_FIRED),
+    )
+    for (const row of lost) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'lost', nodeId, receipt })
+    return { type: 'lost', count: lost.length }
+  }
+
+  *#flush(): Work<void> {
+    const { statements } = this.#context
+    const rows = [...this.#changed].map((id) => this.#rows.get(id) as TaskRow)
+    for (const row of rows) this.committed.dueAt = Math.min(this.committed.dueAt, row.dueAt ?? Infinity)
+    if (rows.length) yield* run(statements.updateTasks(rows))
+    const attempts = this.#drafts.flatMap((draft) => draft.attempts)
+    if (attempts.length) yield* run(statements.insertAttempts(attempts))
+    for (const { taskId, attempt, receipt } of this.#drafts.flatMap((draft) => draft.receipts)) {
+      yield* run(statements.updateReceipt(taskId, attempt, receipt))
+    }
+    const events = this.#drafts.filter((draft) => draft.events.length > 0)
+    if (events.length) {
+      yield* run(
+        statements.insertEvents(
+          events.map(({ row, now, events: [first, ...others] }) => ({
+            rootId: row.id,
+            seq: first?.seq ?? 0,
+            at: now,
+            body: JSON.stringify([first, ...others].map((event) => event?.body)),
+          })),
+        ),
+      )
+    }
+    for (const draft of events) {
+      for (const { body, at } of draft.events) this.committed.recorded.push({ row: draft.row, event: body, at })
+    }
+    for (const { id, reason } of this.#parked) yield* run(statements.parkTask(id, reason))
+  }
+
+  *#schedule(tasks: NewTask[]): Work<Answer> {
+    const { statements } = this.#context
+    const inserted = new Set((yield* runAll(statements.hot.insertTasks(tasks))).map(({ id }) => id))
+    for (const task of tasks) {
+      if (!inserted.has(task.id)) continue
+      this.committed.newTasks.push(task)
+      this.committed.dueAt = Math.min(this.committed.dueAt, task.dueAt ?? Infinity)
+    }
+    if (inserted.size === tasks.length) {
+      return { type: 'scheduled', tasks: tasks.map(({ id }) => ({ id, existing: false })) }
+    }
+    return { type: 'scheduled', tasks: yield* this.#existing(tasks, inserted) }
+  }
+
+  *#existing(tasks: NewTask[], inserted: Set<string>): Work<{ id: string; existing: boolean }[]> {
+    const name = tasks[0]?.name ?? ''
+    const keys = tasks.flatMap(({ key }) => key ?? [])
+    const rows = yield* run(this.#context.statements.tasksByKey(name, keys))
+    const byKey = new Map(rows.map((row) => [row.key, row]))
+    return tasks.map((task) => {
+      if (inserted.has(task.id)) return { id: task.id, existing: false }
+      const row = byKey.get(task.key)
+      if (row?.input === task.input) return { id: row.id, existing: true }
+      throw new CurfewError('key_conflict', `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`, {
+        hint: 'A key stands for one piece of work: use another key for another input.',
+        fields: { key: task.key, taskId: row?.id },
+      })
+    })
+  }
+
+  *#claim(wish: ClaimWish): Work<void> {
+    const { statements, nodeId } = this.#context
+    const { now, claimed } = this.committed
+    const { token, names } = wish
+    const claim = (queues: readonly string[], limit: number) =>
+      statements.hot.claimTasks({ now, nodeId, token, queues, names, limit })
+    if (wish.queues.length) claimed.push(...(yield* run(claim(wish.queues, wish.slots))))
+    for (const queue of wish.limitedQueues) {
+      const free = wish.slots - claimed.length
+      if (free <= 0) break
+      const [row] = yield* run(statements.lockQueue(queue))
+      const [live] = yield* run(statements.liveCount(queue))
+      const limit = Math.min(free, (row?.concurrency ?? Infinity) - (live?.count ?? 0))
+      if (limit > 0) claimed.push(...(yield* run(claim([queue], limit))))
+    }
+    for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
+  }
+}
+
+const REPORTS = ['completed', 'failed', 'beat', 'extend', 'stopped', 'returned']
+
+function isReport(command: Command): command is Extract<Command, { type: 'input' }> {
+  return command.type === 'input' && REPORTS.includes(command.input.type)
+}

@@ -1,0 +1,40 @@
+/** What is recorded about a task beyond its columns. */
+import type { ExtensionAnswer } from '../core/extension.ts'
+import type { Failure } from '../core/failure.ts'
+import type { Progress, Receipt, TaskStatus, TimeoutKind } from '../core/states.ts'
+
+/** When a deadline was due and how late it fired. */
+interface Fired {
+  kind: TimeoutKind
+  deadlineAt: number
+  timeoutMs: number | null
+  lateMs: number
+}
+
+export type TaskEventBody =
+  /** The task ended. `startedAt` is null when nobody ever started it. */
+  | ({ type: 'task_timed_out'; startedAt: number | null; attempts: number } & Fired)
+  | { type: 'task_failed'; failure: Failure; attempts: number }
+  | { type: 'task_cancelled'; wasRunning: boolean }
+  /** An attempt ended and the task goes on. */
+  | ({ type: 'attempt_timed_out'; attempt: number } & Fired)
+  | { type: 'attempt_failed'; attempt: number; failure: Failure }
+  | { type: 'attempt_lost'; attempt: number; nodeId: string }
+  | { type: 'attempt_stopped'; attempt: number; receipt: Receipt; tookMs: number | null }
+  | { type: 'retry_scheduled'; attempt: number; at: number }
+  /** `percent` of a limit are over. */
+  | { type: 'limit_warning'; kind: TimeoutKind; percent: number; deadlineAt: number; remainingMs: number }
+  | { type: 'extension_answered'; attempt: number; requestId: string; progress: Progress; answer: ExtensionAnswer }
+  | { type: 'deadlines_extended'; byMs: number; deadlineAt: number | null }
+  /** Something came after the outcome was decided; it changes nothing. */
+  | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }
+  | { type: 'parked'; reason: string }
+  | { type: 'resumed' }
+
+/** Read from columns. */
+export type PlainEventBody =
+  | { type: 'task_scheduled'; startAt: number }
+  | { type: 'attempt_started'; attempt: number; nodeId: string }
+  | { type: 'task_completed'; attempts: number }
+
+export type TaskEvent = { taskId: string; seq: number; at: number } & (TaskEventBody | PlainEventBody)

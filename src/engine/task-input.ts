@@ -1,0 +1,36 @@
+/** What can happen to a task, and what whoever made it happen is told. */
+import type { ExtensionAnswer } from '../core/extension.ts'
+import type { Failure } from '../core/failure.ts'
+import type { Progress, Receipt, StopReason } from '../core/states.ts'
+
+/** What a handler gave back although its attempt was stopped. */
+export type LateResult = { output: string } | { failure: Failure }
+
+export type AttemptInput = { token: string } & (
+  | { type: 'completed'; output: string }
+  | { type: 'failed'; failure: Failure }
+  | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
+  | { type: 'extend'; requestId: string; progress: Progress }
+  | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
+  | { type: 'returned'; late: LateResult }
+)
+
+export type TaskInput =
+  | AttemptInput
+  | { type: 'due' }
+  | { type: 'cancel' }
+  | { type: 'extend_by'; byMs: number }
+  | { type: 'resume' }
+  /** The process that ran its attempt is gone. `receipt`: what is known of what it left. */
+  | { type: 'lost'; nodeId: string; receipt: Receipt }
+
+export type CancelAnswer = 'cancelled' | 'pending_cancelled' | 'already_cancelled' | 'already_completed' | 'not_found'
+
+export type TaskAnswer =
+  | { type: 'accepted' }
+  | { type: 'stale'; reason: StopReason }
+  | { type: 'extension'; answer: ExtensionAnswer; deadlineAt: number | null }
+  | { type: 'cancel'; answer: CancelAnswer }
+  | { type: 'extended'; deadlineAt: number | null }
+  | { type: 'unchanged'; reason: string }
+

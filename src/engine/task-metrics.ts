@@ -1,0 +1,83 @@
+/** Counters and histograms of what was committed, one registry per engine. */
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { TaskRow } from '../store/task-row.ts'
+import type { TaskEventBody } from './task-event.ts'
+
+const SECONDS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_800, 3_600]
+const LATENESS_SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5, 30]
+
+type Outcome = 'completed' | 'failed' | 'timeout' | 'cancelled'
+
+export class TaskMetrics {
+  readonly registry = new Registry()
+  readonly #ended = this.#counter('curfew_tasks_ended_total', 'Tasks that reached their outcome', ['queue', 'name', 'outcome'])
+  readonly #timeouts = this.#counter('curfew_task_timeouts_total', 'Tasks that timed out', ['queue', 'kind'])
+  readonly #retries = this.#counter('curfew_task_retries_total', 'Attempts that were scheduled again', ['queue', 'name'])
+  readonly #lost = this.#counter('curfew_attempts_lost_total', 'Attempts whose worker died', ['queue', 'name'])
+  readonly #receipts = this.#counter('curfew_receipts_total', 'How stopped attempts ended', ['receipt'])
+  readonly #late = this.#counter('curfew_late_results_total', 'Results that came after the outcome', ['queue', 'name'])
+  readonly #repaired = this.#counter('curfew_repaired_total', 'Records that waited for nothing and were repaired', [])
+  readonly #duration = this.#histogram('curfew_task_duration_seconds', 'From the start of the last attempt to the outcome', ['queue', 'name', 'outcome'], SECONDS)
+  readonly #wait = this.#histogram('curfew_task_queue_wait_seconds', 'From when a task may start to its start', ['queue', 'name'], SECONDS)
+  readonly #lateness = this.#histogram('curfew_deadline_lateness_seconds', 'How late deadlines fired', ['kind'], LATENESS_SECONDS)
+  readonly #slots = new Gauge({
+    name: 'curfew_slots',
+    help: 'Slots of this process by state',
+    labelNames: ['state'],
+    registers: [this.registry],
+  })
+
+  completed(queue: string, name: string, durationMs: number): void {
+    this.#end(queue, name, 'completed', durationMs)
+  }
+
+  started(queue: string, name: string, waitedMs: number): void {
+    this.#wait.labels(queue, name).observe(Math.max(0, waitedMs) / 1_000)
+  }
+
+  recorded(row: TaskRow, event: TaskEventBody): void {
+    const { queue, name } = row
+    const durationMs = row.startedAt === null ? 0 : (row.endedAt ?? row.startedAt) - row.startedAt
+    switch (event.type) {
+      case 'task_timed_out':
+        this.#timeouts.labels(queue, event.kind).inc()
+        this.#lateness.labels(event.kind).observe(event.lateMs / 1_000)
+        return this.#end(queue, name, 'timeout', durationMs)
+      case 'task_failed':
+        return this.#end(queue, name, 'failed', durationMs)
+      case 'task_cancelled':
+        return this.#end(queue, name, 'cancelled', durationMs)
+      case 'attempt_timed_out':
+        return this.#lateness.labels(event.kind).observe(event.lateMs / 1_000)
+      case 'retry_scheduled':
+        return this.#retries.labels(queue, name).inc()
+      case 'attempt_lost':
+        return this.#lost.labels(queue, name).inc()
+      case 'attempt_stopped':
+        return this.#receipts.labels(event.receipt).inc()
+      case 'late_result':
+        return this.#late.labels(queue, name).inc()
+    }
+  }
+
+  repaired(): void {
+    this.#repaired.inc()
+  }
+
+  slots(states: Record<'taken' | 'free' | 'abandoned', number>): void {
+    for (const [state, count] of Object.entries(states)) this.#slots.labels(state).set(count)
+  }
+
+  #end(queue: string, name: string, outcome: Outcome, durationMs: number): void {
+    this.#ended.labels(queue, name, outcome).inc()
+    this.#duration.labels(queue, name, outcome).observe(durationMs / 1_000)
+  }
+
+  #counter(name: string, help: string, labelNames: string[]): Counter {
+    return new Counter({ name, help, labelNames, registers: [this.registry] })
+  }
+
+  #histogram(name: string, help: string, labelNames: string[], buckets: number[]): Histogram {
+    return new Histogram({ name, help, labelNames, buckets, registers: [this.registry] })
+  }
+}

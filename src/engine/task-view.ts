@@ -1,0 +1,193 @@
+/** A task's rows as they are shown: the record, its attempts, its events, and what explains it. Pure. */
+import { formatDuration } from '../core/duration.ts'
+import type { ExtensionState } from '../core/extension.ts'
+import type { Failure } from '../core/failure.ts'
+import { isEnded, type AttemptStatus, type Progress, TASK_TIMEOUT_KINDS, type TimeoutKind } from '../core/states.ts'
+import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
+import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
+import { decodePolicy } from './policy-text.ts'
+import type { TaskEvent, TaskEventBody } from './task-event.ts'
+import { activeLimits } from './task-limits.ts'
+
+export function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | null {
+  return kind === null ? null : policy[LIMITS[kind].field]
+}
+
+const LIMITS = {
+  total: { key: 'timeout', field: 'timeoutMs' },
+  queue: { key: 'queueTimeout', field: 'queueTimeoutMs' },
+  execution: { key: 'attemptTimeout', field: 'attemptTimeoutMs' },
+  heartbeat: { key: 'heartbeatTimeout', field: 'heartbeatTimeoutMs' },
+  stuck: { key: 'stuckAfter', field: 'stuckAfterMs' },
+} as const satisfies Record<TimeoutKind, { key: LimitKey; field: keyof TaskPolicy }>
+
+export function taskView(row: TaskRow) {
+  return {
+    id: row.id,
+    name: row.name,
+    queue: row.queue,
+    priority: row.priority,
+    key: row.key,
+    status: row.status,
+    settled: row.settledAt !== null,
+    parked: row.parked,
+    attempts: row.attempt,
+    createdAt: row.createdAt,
+    startAt: row.startAt,
+    startedAt: row.startedAt,
+    endedAt: row.endedAt,
+    deadlineAt: row.deadlineAt,
+    attemptDeadlineAt: row.attemptDeadlineAt,
+    timeoutKind: row.timeoutKind,
+    timeoutMs: timeoutMsOf(row.timeoutKind, decodePolicy(row.policy)),
+    failure: row.failure === null ? null : (JSON.parse(row.failure) as Failure),
+    receipt: row.receipt,
+    progress: row.progress === null ? null : (JSON.parse(row.progress) as Progress),
+    details: row.details === null ? null : (JSON.parse(row.details) as unknown),
+    output: row.output,
+  }
+}
+
+/** Those on record, and the current one out of the task's own row. */
+export function attemptViews(row: TaskRow, recorded: readonly AttemptRow[]) {
+  const views = recorded.map((attempt) => ({
+    attempt: attempt.attempt,
+    status: attempt.status as AttemptStatus,
+    startedAt: attempt.startedAt,
+    endedAt: attempt.endedAt as number | null,
+    timeoutKind: attempt.timeoutKind,
+    failure: attempt.failure === null ? null : (JSON.parse(attempt.failure) as Failure),
+    receipt: attempt.receipt,
+    grantedMs: attempt.grantedMs,
+  }))
+  const last = recorded.at(-1)?.attempt ?? 0
+  if (row.attempt > last) {
+    const status: AttemptStatus =
+      row.stopping === 1 ? 'stopping' : row.status === 'pending' ? 'lost' : (row.status as AttemptStatus)
+    views.push({
+      attempt: row.attempt,
+      status,
+      startedAt: row.startedAt as number,
+      endedAt: row.endedAt,
+      timeoutKind: row.status === 'timed_out' || row.stopping === 1 ? row.timeoutKind : null,
+      failure: row.status === 'failed' && row.failure ? (JSON.parse(row.failure) as Failure) : null,
+      receipt: row.receipt ?? (isEnded(row.status) && row.stopping === 0 ? 'exited' : null),
+      grantedMs: row.extension ? (JSON.parse(row.extension) as ExtensionState).grantedMs : 0,
+    })
+  }
+  return views
+}
+
+/** In the order of their numbers: the plain ones from columns, the others from the event rows. */
+export function taskEvents(row: TaskRow, recorded: readonly AttemptRow[], eventRows: readonly EventRow[]): TaskEvent[] {
+  const events: TaskEvent[] = [
+    { taskId: row.id, seq: 1, at: row.createdAt, type: 'task_scheduled', startAt: row.startAt },
+  ]
+  const started = (attempt: number, nodeId: string, at: number | null, seq: number | null) => {
+    if (at !== null && seq !== null) {
+      events.push({ taskId: row.id, seq, at, type: 'attempt_started', attempt, nodeId })
+    }
+  }
+  for (const attempt of recorded) started(attempt.attempt, attempt.nodeId, attempt.startedAt, attempt.startedSeq)
+  if (row.attempt > (recorded.at(-1)?.attempt ?? 0)) started(row.attempt, row.nodeId, row.startedAt, row.startedSeq)
+  for (const { seq, at, body } of eventRows) {
+    for (const [i, event] of (JSON.parse(body) as TaskEventBody[]).entries()) {
+      events.push({ taskId: row.id, seq: seq + i, at, ...event })
+    }
+  }
+  if (row.status === 'completed' && row.endedAt !== null && row.endedSeq !== null) {
+    events.push({ taskId: row.id, seq: row.endedSeq, at: row.endedAt, type: 'task_completed', attempts: row.attempt })
+  }
+  return events.sort((a, b) => a.seq - b.seq)
+}
+
+export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number) {
+  const policy = decodePolicy(row.policy)
+  const active = activeLimits(row, policy)
+  const binding = active.reduce<(typeof active)[number] | null>(
+    (first, limit) => (first === null || limit.deadlineAt < first.deadlineAt ? limit : first),
+    null,
+  )
+  const limits = TASK_TIMEOUT_KINDS.flatMap((kind) => {
+    const { key } = LIMITS[kind]
+    const timeoutMs = timeoutMsOf(kind, policy)
+    const setBy = policy.origins[key]
+    if (timeoutMs === null || setBy === undefined) return []
+    const limit = active.find((one) => one.kind === kind)
+    const deadlineAt = limit?.deadlineAt ?? (kind === 'total' ? row.deadlineAt : null)
+    return [
+      {
+        kind,
+        option: key,
+        timeoutMs,
+        setBy,
+        deadlineAt,
+        remainingMs: limit ? limit.deadlineAt - now : null,
+        active: limit !== undefined,
+        binding: limit !== undefined && limit === binding,
+      },
+    ]
+  })
+  const extension = row.extension ? (JSON.parse(row.extension) as ExtensionState) : null
+  return {
+    id: row.id,
+    name: row.name,
+    status: row.status,
+    summary: summaryOf(row, policy, binding, now),
+    limits,
+    retries: { used: row.failures, allowed: policy.retries, nextAt: row.ready === 0 ? row.retryAt : null },
+    extensions: {
+      granted: extension?.grants ?? 0,
+      grantedMs: extension?.grantedMs ?? 0,
+      left: policy.extensions.maxGrants - (extension?.grants ?? 0),
+    },
+    attempts: attemptViews(row, recorded),
+  }
+}
+
+function summaryOf(
+  row: TaskRow,
+  policy: TaskPolicy,
+  binding: { kind: TimeoutKind; deadlineAt: number } | null,
+  now: number,
+): string {
+  const left = binding
+    ? `; its ${binding.kind} limit ends in ${formatDuration(Math.max(0, binding.deadlineAt - now))}`
+    : '; it has no limit'
+  const how = row.receipt ? ` (the attempt was ${RECEIPTS[row.receipt]})` : ''
+  switch (row.status) {
+    case 'pending':
+      return `${pendingBecause(row, now)}${left}`
+    case 'running':
+      return `attempt ${row.attempt} runs since ${formatDuration(now - (row.startedAt ?? now))}${left}`
+    case 'completed':
+      return `completed by attempt ${row.attempt} in ${formatDuration((row.endedAt ?? now) - (row.startedAt ?? now))}`
+    case 'cancelled':
+      return `cancelled${row.attempt === 0 ? ' before it started' : ''}${how}`
+    case 'failed':
+      return `failed: ${row.failure ? (JSON.parse(row.failure) as Failure).message : 'for an unknown reason'}`
+    case 'timed_out': {
+      const ms = timeoutMsOf(row.timeoutKind, policy)
+      const limit = row.timeoutKind ? LIMITS[row.timeoutKind].key : 'limit'
+      const advice = row.receipt === 'abandoned' ? "; isolation: 'process' would have killed it" : ''
+      return `timed out: its ${limit}${ms === null ? '' : ` of ${formatDuration(ms)}`} was over${how}${advice}`
+    }
+  }
+}
+
+function pendingBecause(row: TaskRow, now: number): string {
+  if (row.parked !== null) return `parked: ${row.parked}`
+  if (row.stopping === 1) return `waits until attempt ${row.attempt} has stopped, then it is retried`
+  if (row.ready === 1) return row.attempt === 0 ? 'waits for a worker' : `waits for a worker, for attempt ${row.attempt + 1}`
+  const at = row.retryAt ?? row.startAt
+  return `${row.retryAt === null ? 'starts' : `is retried (attempt ${row.attempt + 1})`} in ${formatDuration(Math.max(0, at - now))}`
+}
+
+const RECEIPTS = {
+  exited: 'over by itself',
+  aborted: 'stopped by its signal',
+  terminated: 'terminated',
+  killed: 'killed',
+  abandoned: 'abandoned: it ignored its signal and still runs',
+  unreachable: 'not reached: its worker did not answer',
+} as const

@@ -1,0 +1,63 @@
+/**
+ * The one statement a second of a process on PostgreSQL: it renews the leases, reads the clock, and brings back
+ * everything a quiet process has to know. Sent by a thread of its own, or from the main loop on a virtual clock.
+ */
+import type { Statement } from '../store/statement.ts'
+import { HORIZON_MS, LEADERSHIP_MS } from './lease-times.ts'
+import type { NodeRow } from './node-statements.ts'
+
+export interface HeartbeatRequest {
+  nodeId: string
+  epoch: number
+  /** Renews the leadership too: the main loop ticks. */
+  lead: boolean
+  /** Work is looked for in these; empty without a free slot. */
+  queues: readonly string[]
+  names: readonly string[]
+  /** Instead of the database's clock. */
+  virtualNow: number | null
+}
+
+export interface HeartbeatRow {
+  raw: number
+  correction: number
+  /** 0: another process has ended this one's lease. */
+  renewed: number
+  /** The highest time ever written by a renewal. */
+  mark: number | null
+  nextDue: number | null
+  ready: boolean
+  peers: NodeRow[] | null
+  /** Attempts of this process that somebody has decided to stop. */
+  stops: { taskId: string; token: string; status: string; timeoutKind: string | null; graceMs: number }[] | null
+  queueList: { name: string; concurrency: number | null }[] | null
+}
+
+const HEARTBEAT = `
+with clock as materialized (
+  select coalesce($6::int8, floor(extract(epoch from clock_timestamp()) * 1000)::int8) as raw,
+    case when $6::int8 is null then coalesce((select value::int8 from curfew.meta where key = 'clock_correction'), 0)
+      else 0 end as correction),
+renewed as (
+  update curfew.nodes n set renewed_at = c.raw + c.correction,
+    lead_until = case when $3 then c.raw + c.correction + ${LEADERSHIP_MS} else lead_until end
+  from clock c where n.id = $1 and n.epoch = $2 and n.gone_at is null returning 1)
+select c.raw, c.correction,
+  (select count(*)::int4 from renewed) as renewed,
+  (select max(renewed_at) from curfew.nodes) as mark,
+  (select min(due_at) from curfew.tasks where due_at <= c.raw + c.correction + ${HORIZON_MS} and (node_id = $1
+    or due_at <= c.raw + c.correction - ${LEADERSHIP_MS}
+    or node_id not in (select id from curfew.nodes where gone_at is null))) as "nextDue",
+  exists (select 1 from unnest($4::text[]) as q (queue), unnest($5::text[]) as w (name) where exists (
+    select 1 from curfew.tasks t where t.ready = 1 and t.queue = q.queue and t.name = w.name)) as ready,
+  (select json_agg(json_build_object('id', id, 'epoch', epoch, 'renewedAt', renewed_at, 'leadUntil', lead_until,
+    'goneAt', gone_at)) from curfew.nodes where id <> $1) as peers,
+  (select json_agg(json_build_object('taskId', id, 'token', token, 'status', status, 'timeoutKind', timeout_kind,
+    'graceMs', grace_ms)) from curfew.tasks where node_id = $1 and live = 1 and stopping = 1) as stops,
+  (select json_agg(json_build_object('name', name, 'concurrency', concurrency)) from curfew.queues) as "queueList"
+from clock c`
+
+export function heartbeatStatement(request: HeartbeatRequest): Statement<HeartbeatRow> {
+  const { nodeId, epoch, lead, queues, names, virtualNow } = request
+  return { sql: HEARTBEAT, params: [nodeId, epoch, lead, queues, names, virtualNow] }
+}

@@ -1,0 +1,115 @@
+/**
+ * The thread that renews the leases of a process, over a connection of its own, so that a handler that blocks the
+ * main loop loses nothing. It renews the leadership only while the main loop ticks. It also listens for hints from
+ * other processes and sends those of this one, at most so many a second.
+ */
+import { parentPort, workerData } from 'node:worker_threads'
+import pg from 'pg'
+import { backoffMs } from '../core/backoff.ts'
+import { sleep } from '../core/clock.ts'
+import { assert } from '../core/errors.ts'
+import { SystemClock, SystemRandomness } from '../core/system-clock.ts'
+import { connectionOptions } from '../store/postgres/connection.ts'
+import { heartbeatStatement, type HeartbeatRow } from './heartbeat.ts'
+import { RENEW_EVERY_MS } from './lease-times.ts'
+import type { FromThread, ThreadStart, ToThread } from './thread-driver.ts'
+
+const CHANNEL = 'curfew'
+/** NOTIFY takes a lock at commit: hints are gathered. */
+const NOTIFY_EVERY_MS = 50
+const RECONNECT = { initialMs: 100, factor: 2, maxMs: 1_000, jitter: 0.5 }
+
+assert(parentPort, 'the lease thread is started by a process')
+const port = parentPort
+const start = workerData as ThreadStart
+const ticks = new Int32Array(start.ticks)
+const clock = new SystemClock()
+const randomness = new SystemRandomness()
+
+let { epoch } = start
+let wanted: { queues: string[]; names: string[] } = { queues: [], names: [] }
+let closing = false
+const hints = new Set<string>()
+const connection: { client: pg.Client | null } = { client: null }
+let interrupt = new AbortController()
+
+function send(message: FromThread): void {
+  port.postMessage(message)
+}
+
+port.on('message', (message: ToThread) => {
+  if (message.type === 'epoch') epoch = message.epoch
+  else if (message.type === 'wanted') wanted = { queues: message.queues, names: message.names }
+  else if (message.type === 'hint') hints.add(message.hint)
+  else closing = true
+  if (message.type === 'hint' || message.type === 'close') interrupt.abort()
+})
+
+async function connect(): Promise<pg.Client> {
+  const next = new pg.Client({ ...connectionOptions(start.url), query_timeout: 2_500 })
+  next.on('error', () => {
+    connection.client = null // the next renewal connects again
+  })
+  next.on('notification', ({ payload }) => send({ type: 'hint', hint: payload ?? '' }))
+  await next.connect()
+  await next.query(`listen ${CHANNEL}`)
+  return next
+}
+
+async function renew(seenTicks: number): Promise<void> {
+  connection.client ??= await connect()
+  const { client } = connection
+  const lead = Atomics.load(ticks, 0) !== seenTicks
+  const { sql, params } = heartbeatStatement({ nodeId: start.nodeId, epoch, lead, ...wanted, virtualNow: null })
+  const sentAt = clock.monotonic()
+  const { rows } = await client.query({ text: sql, values: params as unknown[] })
+  const arrivedAt = clock.monotonic()
+  const row = rows[0] as HeartbeatRow
+  const behindMs = (row.mark ?? 0) - (row.raw + row.correction)
+  // The database's clock went back: from now on so much is added to it.
+  if (behindMs > 0) {
+    await client.query(
+      `insert into curfew.meta (key, value) values ('clock_correction', $1) on conflict (key) do update
+       set value = greatest(curfew.meta.value::int8, excluded.value::int8)::text`,
+      [String(row.correction + behindMs)],
+    )
+  }
+  send({ type: 'beat', beat: { row, sentAt, arrivedAt, lead }, epoch })
+}
+
+async function notify(): Promise<void> {
+  if (hints.size === 0) return
+  connection.client ??= await connect()
+  const { client } = connection
+  const payloads = [...hints]
+  hints.clear()
+  await client.query(`select pg_notify('${CHANNEL}', h) from unnest($1::text[]) as h`, [payloads])
+}
+
+let tries = 0
+let seenTicks = -1
+let nextRenewal = clock.monotonic()
+while (!closing) {
+  try {
+    await notify()
+    if (clock.monotonic() >= nextRenewal) {
+      nextRenewal = clock.monotonic() + RENEW_EVERY_MS
+      const before = Atomics.load(ticks, 0)
+      await renew(seenTicks)
+      seenTicks = before
+    }
+    tries = 0
+    interrupt = new AbortController()
+    await sleep(clock, Math.max(0, nextRenewal - clock.monotonic()), hints.size > 0 ? AbortSignal.abort() : interrupt.signal)
+    if (hints.size > 0) await sleep(clock, NOTIFY_EVERY_MS)
+  } catch (error) {
+    send({ type: 'away', error: (error as Error).message })
+    const broken = connection.client
+    connection.client = null
+    broken?.end().catch((ending: Error) => send({ type: 'away', error: ending.message }))
+    nextRenewal = clock.monotonic()
+    await sleep(clock, backoffMs(RECONNECT, tries++, randomness.next()))
+  }
+}
+await connection.client?.end()
+port.close()

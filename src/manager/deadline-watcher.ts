@@ -1,0 +1,75 @@
+/**
+ * Sleeps until the next moment anything is due, and fires it. Timers are hints: the truth is in the store and is
+ * asked each time. One that comes early looks at the clock and sleeps again.
+ */
+import type { Clock, Timer } from '../core/clock.ts'
+
+export interface WatcherOptions {
+  clock: Clock
+  /** The store's time. */
+  now(): number
+  /** Fires what is due; answers whether there may be more at once. */
+  fire(): Promise<boolean>
+  /** The next moment anything is due, as far as the store tells. */
+  nextDue(): Promise<number | null>
+  failed(error: unknown): void
+}
+
+export class DeadlineWatcher {
+  readonly #options: WatcherOptions
+  #timer: Timer | null = null
+  #nextAt = Infinity
+  #firing = false
+  #closed = false
+
+  constructor(options: WatcherOptions) {
+    this.#options = options
+  }
+
+  get idle(): boolean {
+    return !this.#firing
+  }
+
+  /** Something is due at this moment. */
+  hint(dueAt: number): void {
+    if (this.#closed || dueAt >= this.#nextAt) return
+    this.#nextAt = dueAt
+    if (!this.#firing) this.#arm()
+  }
+
+  /** Looks at the store now. */
+  look(): void {
+    this.hint(this.#options.now())
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#timer?.cancel()
+  }
+
+  #arm(): void {
+    this.#timer?.cancel()
+    if (this.#nextAt === Infinity || this.#closed) return
+    const waitMs = Math.max(0, this.#nextAt - this.#options.now())
+    this.#timer = this.#options.clock.setTimer(waitMs, () => {
+      if (this.#options.now() < this.#nextAt) this.#arm()
+      else void this.#fire()
+    })
+  }
+
+  async #fire(): Promise<void> {
+    if (this.#firing || this.#closed) return
+    this.#firing = true
+    try {
+      this.#nextAt = Infinity
+      while (await this.#options.fire()) if (this.#closed) return
+      const next = await this.#options.nextDue()
+      if (next !== null) this.#nextAt = Math.min(this.#nextAt, next)
+    } catch (error) {
+      if (!this.#closed) this.#options.failed(error)
+    } finally {
+      this.#firing = false
+      this.#arm()
+    }
+  }
+}

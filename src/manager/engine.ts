@@ -1,0 +1,206 @@
+/** Everything of an engine but its worker: store, time, membership, manager, service, sweeper; opened and closed in order. */
+import type { Clock, Randomness } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import type { IdSource } from '../core/id.ts'
+import { MAX_FIRED } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import { NodeStatements } from '../leadership/node-statements.ts'
+import { openStore } from '../store/open-store.ts'
+import { PostgresStore } from '../store/postgres/postgres-store.ts'
+import { run, runAll } from '../store/statement.ts'
+import type { QueueRow } from '../store/statements.ts'
+import type { Store } from '../store/store.ts'
+import type { StoreError } from '../store/store-error.ts'
+import { StoreTime } from '../store/store-time.ts'
+import type { ManagerPort } from '../wire/worker-port.ts'
+import { LocalTaskService } from './local-task-service.ts'
+import { Manager } from './manager.ts'
+import { type Attempts, Membership, signIn } from './membership.ts'
+import { SettledWaiters } from './settled-waiters.ts'
+import { Sweeper } from './sweeper.ts'
+
+export interface EngineOptions {
+  store: string
+  queues: QueueRow[]
+  taskQueues: string[]
+  clock: Clock
+  randomness: Randomness
+  logger: Logger
+  ids: IdSource
+  /** Ends what a dead process left running on this machine. */
+  endLeftovers(nodeId: string): Promise<void>
+}
+
+export interface EngineWorker extends Attempts {
+  readonly idle: boolean
+  attach(port: ManagerPort): void
+}
+
+/** Asking the store for the ends of others' tasks: often at first, then once a second. One process needs it only as a backstop. */
+const POLL = { postgres: { firstMs: 20, longestMs: 1_000 }, sqlite: { firstMs: 5_000, longestMs: 5_000 } }
+
+export async function openEngine(options: EngineOptions): Promise<Engine> {
+  const { clock, logger, ids } = options
+  const nodeId = ids.next('n', clock.wall())
+  const store = await openStore(options.store, clock, logger, nodeId)
+  try {
+    const time = await readTime(store, clock)
+    const queues = await setQueues(store, options)
+    const epoch = await signIn(store, time, nodeId)
+    return new Engine(options, { store, time, nodeId, epoch, queues })
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+}
+
+export class Engine {
+  readonly nodeId: string
+  readonly service: LocalTaskService
+  /** What a witness needs to tell peers; null where there are none. */
+  readonly witness: { url: string; nodeId: string } | null
+  readonly #options: EngineOptions
+  readonly #store: Store
+  readonly #time: StoreTime
+  readonly #nodes: NodeStatements
+  readonly #membership: Membership | null
+  readonly #manager: Manager
+  readonly #waiters: SettledWaiters
+  readonly #sweeper: Sweeper
+  #leave: (() => void) | null = null
+  #failed: StoreError | null = null
+  #onFailed: () => void = () => undefined
+
+  constructor(
+    options: EngineOptions,
+    opened: { store: Store; time: StoreTime; nodeId: string; epoch: number; queues: QueueRow[] },
+  ) {
+    const { clock, randomness, logger, ids } = options
+    const { store, time, nodeId } = opened
+    this.#options = options
+    this.#store = store
+    this.#time = time
+    this.nodeId = nodeId
+    this.#nodes = new NodeStatements(store.dialect)
+    this.#membership =
+      store instanceof PostgresStore ? new Membership(nodeId, opened.epoch, { store, time, clock, logger }) : null
+    this.witness = store instanceof PostgresStore ? { url: store.url, nodeId } : null
+    this.#waiters = new SettledWaiters(clock, (asked) => this.#askSettled(asked), POLL[store.dialect])
+    this.#manager = new Manager({
+      nodeId,
+      store,
+      time,
+      lease: this.#membership?.lease ?? null,
+      clock,
+      randomness,
+      ids,
+      logger,
+      queues: opened.queues,
+      told: {
+        settled: (id) => this.#waiters.settled(id),
+        workWaits: () => this.#membership?.workWaits(),
+        stopElsewhere: (node) => this.#membership?.stopElsewhere(node),
+        storeFailed: (error) => this.#fail(error),
+      },
+    })
+    this.service = new LocalTaskService({ nodeId, manager: this.#manager, waiters: this.#waiters, store, time, clock, ids })
+    this.#sweeper = new Sweeper({
+      store,
+      manager: this.#manager,
+      time,
+      clock,
+      logger,
+      fence: () => this.#membership?.lease.fence() ?? null,
+      nodes: async () => (await store.read(() => run(this.#nodes.list()))).map(({ id }) => id),
+    })
+  }
+
+  get failed(): boolean {
+    return this.#failed !== null
+  }
+
+  /** First what is overdue and what a dead process left, then work. */
+  async start(worker: EngineWorker, onFailed: () => void): Promise<void> {
+    this.#onFailed = onFailed
+    this.#membership?.start(this.#manager, worker)
+    if (!this.#membership) await this.#recover()
+    this.#manager.watcher.look()
+    worker.attach(this.#manager)
+    this.#leave =
+      this.#options.clock.virtual?.join({
+        idle: () =>
+          this.#manager.idle &&
+          worker.idle &&
+          this.service.idle &&
+          this.#waiters.idle &&
+          this.#sweeper.idle &&
+          (this.#membership?.idle ?? true),
+      }) ?? null
+  }
+
+  stopClaiming(): void {
+    this.#manager.stopClaiming()
+  }
+
+  async close(): Promise<void> {
+    this.#leave?.()
+    this.#sweeper.close()
+    this.#waiters.close()
+    this.#manager.close(this.#failed ?? new CurfewError('closed', 'this engine was closed'))
+    await this.#membership?.close()
+    if (!this.#membership && !this.#failed) {
+      const now = this.#time.now()
+      await this.#store.write(null, () => runAll([this.#nodes.setGone(this.nodeId, now), this.#nodes.raiseMeta('clock_mark', now)]))
+    }
+    await this.#store.close()
+  }
+
+  /** Over a file its lock proves that whoever held it is gone: what it ran is ended, then lost. */
+  async #recover(): Promise<void> {
+    const left = await this.#store.read(() => run(this.#nodes.list()))
+    for (const { id, goneAt } of left) {
+      if (id === this.nodeId) continue
+      if (goneAt === null) await this.#options.endLeftovers(id)
+      for (;;) {
+        const answer = await this.#manager.submit({ type: 'lose', nodeId: id, receipt: 'killed', lease: null })
+        if (answer.type !== 'lost' || answer.count < MAX_FIRED) break
+      }
+      const now = this.#time.now()
+      await this.#store.write(null, () => runAll([this.#nodes.setGone(id, now), this.#nodes.removeGone(now + 1)]))
+    }
+  }
+
+  async #askSettled(ids: string[]): Promise<string[]> {
+    const rows = await this.#store.read(() => run(this.#store.statements.settledTasks(ids)))
+    return rows.map(({ id }) => id)
+  }
+
+  /** Nothing is acknowledged any more; the host is left alone. */
+  #fail(error: StoreError): void {
+    if (this.#failed) return
+    this.#failed = error
+    this.#options.logger.error({ error: error.message }, 'the store failed; the engine closes')
+    this.#manager.close(error)
+    this.#onFailed()
+  }
+}
+
+/** Store time goes on from the highest ever written, whatever the clock says. */
+async function readTime(store: Store, clock: Clock): Promise<StoreTime> {
+  const statements = new NodeStatements(store.dialect)
+  const raw = await store.readClock()
+  const arrivedAt = clock.monotonic()
+  const key = store.dialect === 'postgres' ? 'clock_correction' : 'clock_mark'
+  const [row] = await store.read(() => run(statements.readMeta(key)))
+  const kept = Number(row?.value ?? 0)
+  return new StoreTime(clock, store.dialect === 'postgres' ? raw + kept : Math.max(raw, kept), arrivedAt)
+}
+
+async function setQueues(store: Store, { queues, taskQueues }: EngineOptions): Promise<QueueRow[]> {
+  const { statements } = store
+  return store.write(null, function* () {
+    for (const name of new Set(['default', ...taskQueues])) yield* run(statements.addQueue(name))
+    for (const { name, concurrency } of queues) yield* run(statements.setQueue(name, concurrency))
+    return yield* run(statements.queues())
+  })
+}

@@ -1,0 +1,191 @@
+/** The service port over this process's own manager. */
+import { type Clock, sleep } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import type { IdSource } from '../core/id.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
+import { encodePolicy } from '../engine/policy-text.ts'
+import type { Answer } from '../engine/task-batch.ts'
+import { newTaskLimits } from '../engine/task-limits.ts'
+import { attemptViews, explainTask, taskEvents, taskView } from '../engine/task-view.ts'
+import type { NewTask } from '../store/hot-statements.ts'
+import { run } from '../store/statement.ts'
+import type { Store } from '../store/store.ts'
+import type { StoreTime } from '../store/store-time.ts'
+import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
+import type {
+  AttemptView,
+  CancelAnswer,
+  Explanation,
+  ListRequest,
+  MetricView,
+  ScheduledTask,
+  ScheduleRequest,
+  TaskEventView,
+  TaskService,
+  TaskView,
+} from '../wire/task-service.ts'
+import type { Manager } from './manager.ts'
+import { RowReader } from './row-reader.ts'
+import type { SettledWaiters } from './settled-waiters.ts'
+
+interface Parts {
+  nodeId: string
+  manager: Manager
+  waiters: SettledWaiters
+  store: Store
+  time: StoreTime
+  clock: Clock
+  ids: IdSource
+}
+
+export class LocalTaskService implements TaskService {
+  readonly #parts: Parts
+  readonly #reader: RowReader
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+    this.#reader = new RowReader(parts.store, parts.clock)
+  }
+
+  get idle(): boolean {
+    return this.#reader.idle
+  }
+
+  async schedule({ name, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
+    if (tasks.length === 0) return []
+    const { manager, ids, nodeId, time } = this.#parts
+    const checked = policy as TaskPolicy
+    await this.#knowQueue(checked.queue)
+    const policyText = encodePolicy(checked)
+    const named = tasks.map((task) => ({ ...task, id: ids.next('t', time.now()) }))
+    const build = (now: number): NewTask[] => {
+      const startAt = 'at' in start ? Math.max(start.at, now) : now + start.delayMs
+      const limits = newTaskLimits(checked, now, startAt)
+      const shared = {
+        name,
+        queue: checked.queue,
+        priority: checked.priority,
+        status: 'pending' as const,
+        policy: policyText,
+        nodeId,
+        createdAt: now,
+        ...limits,
+      }
+      return named.map(({ id, key, input }) => ({ ...shared, id, key, input }))
+    }
+    const bytes = tasks.reduce((sum, { input }) => sum + input.length, 0)
+    const answer = await manager.submit({ type: 'schedule', tasks: build }, { bytes })
+    return answer.type === 'scheduled' ? answer.tasks : unexpected(answer)
+  }
+
+  async get(id: string): Promise<TaskView | null> {
+    const row = await this.#reader.read(id)
+    return row && taskView(row)
+  }
+
+  async settled(id: string, timeoutMs: number | null): Promise<TaskView | null> {
+    const { waiters, clock } = this.#parts
+    const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
+    for (;;) {
+      // Registered before the row is read, so that an end in between is not missed.
+      const told = Promise.withResolvers<void>()
+      const forget = waiters.add(id, told.resolve)
+      try {
+        const row = await this.#row(id)
+        if (row.settledAt !== null) return taskView(row)
+        if (until === Infinity) await told.promise
+        else {
+          const over = new AbortController()
+          await Promise.race([told.promise, sleep(clock, Math.max(0, until - clock.monotonic()), over.signal)])
+          over.abort()
+          if (clock.monotonic() >= until) {
+            const last = await this.#row(id)
+            return last.settledAt === null ? null : taskView(last)
+          }
+        }
+      } finally {
+        forget()
+      }
+    }
+  }
+
+  async cancel(id: string): Promise<CancelAnswer> {
+    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'cancel' } })
+    if (answer.type === 'not_found') return 'not_found'
+    return answer.type === 'cancel' ? answer.answer : refused(id, answer)
+  }
+
+  async extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }> {
+    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'extend_by', byMs } })
+    return answer.type === 'extended' ? { deadlineAt: answer.deadlineAt } : refused(id, answer)
+  }
+
+  async resume(id: string): Promise<void> {
+    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'resume' } })
+    if (answer.type !== 'accepted') refused(id, answer)
+  }
+
+  async attempts(id: string): Promise<AttemptView[]> {
+    const { row, attempts } = await this.#record(id)
+    return attemptViews(row, attempts)
+  }
+
+  async events(id: string): Promise<TaskEventView[]> {
+    const { row, attempts, events } = await this.#record(id)
+    return taskEvents(row, attempts, events).map((event) => ({ ...event }))
+  }
+
+  async explain(id: string): Promise<Explanation> {
+    const { row, attempts } = await this.#record(id)
+    return explainTask(row, attempts, this.#parts.time.now())
+  }
+
+  async list({ cursor, ...filter }: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
+    const { store } = this.#parts
+    const rows = await store.read(() => run(store.statements.listTasks({ ...filter, after: cursor })))
+    return { tasks: rows.map(taskView), cursor: rows.length === filter.limit ? (rows.at(-1)?.id ?? null) : null }
+  }
+
+  async metrics(): Promise<MetricView[]> {
+    const { manager } = this.#parts
+    manager.metrics.slots(manager.slotStates())
+    return (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
+  }
+
+  async #row(id: string): Promise<TaskRow> {
+    return (await this.#reader.read(id)) ?? refused(id, { type: 'not_found' })
+  }
+
+  async #record(id: string): Promise<{ row: TaskRow; attempts: AttemptRow[]; events: EventRow[] }> {
+    const { statements } = this.#parts.store
+    return this.#parts.store.read(function* () {
+      const [row] = yield* run(statements.readTasks([id]))
+      const attempts = yield* run(statements.attempts(id))
+      const events = yield* run(statements.events(id))
+      return { row: row ?? refused(id, { type: 'not_found' }), attempts, events }
+    })
+  }
+
+  /** Every queue ever used has a row: claims go through them by name. */
+  async #knowQueue(name: string): Promise<void> {
+    const { manager, store } = this.#parts
+    if (manager.queues.has(name)) return
+    await store.write(null, () => run(store.statements.addQueue(name)))
+    manager.queues.add(name)
+  }
+}
+
+function refused(id: string, answer: Answer): never {
+  if (answer.type === 'not_found') {
+    throw new CurfewError('not_found', `there is no task ${id}`, {
+      hint: 'Records are removed some time after their end (retention, 7 days by default).',
+      fields: { id },
+    })
+  }
+  if (answer.type === 'unchanged') throw new CurfewError('refused', `task ${id}: ${answer.reason}`, { fields: { id } })
+  return unexpected(answer)
+}
+
+function unexpected(answer: Answer): never {
+  throw new Error(`curfew: unexpected answer ${answer.type}`)
+}

@@ -1,0 +1,83 @@
+/**
+ * What one renewal of the leases brings: news of peers. Takes over what a dead one left: at once when it is proven
+ * gone, else when the leases of its attempts are over.
+ */
+import type { Logger } from '../core/logger.ts'
+import { MAX_FIRED } from '../core/limits.ts'
+import type { Receipt } from '../core/states.ts'
+import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
+import type { Lease } from '../leadership/lease.ts'
+import { type NodeRow, NodeStatements } from '../leadership/node-statements.ts'
+import { run, type Work } from '../store/statement.ts'
+import type { Store } from '../store/store.ts'
+import type { Manager } from './manager.ts'
+
+/** How long the row of a process that is gone is kept, for those who look. */
+const KEEP_GONE_MS = 60_000
+
+export class PeerWatch {
+  readonly #store: Store
+  readonly #lease: Lease
+  readonly #manager: Manager
+  readonly #logger: Logger
+  readonly #statements = new NodeStatements('postgres')
+  #looking = false
+
+  constructor(store: Store, lease: Lease, manager: Manager, logger: Logger) {
+    this.#store = store
+    this.#lease = lease
+    this.#manager = manager
+    this.#logger = logger
+  }
+
+  get idle(): boolean {
+    return !this.#looking
+  }
+
+  async look(now: number): Promise<void> {
+    if (this.#looking || !this.#lease.leading) return
+    this.#looking = true
+    try {
+      for (const peer of this.#lease.peers) await this.#lookAt(peer, now)
+    } catch (error) {
+      this.#logger.warn({ error: (error as Error).message }, 'looking after peers failed; it is tried again')
+    } finally {
+      this.#looking = false
+    }
+  }
+
+  async #lookAt(peer: NodeRow, now: number): Promise<void> {
+    if (peer.goneAt !== null) {
+      await this.takeOver(peer.id, 'killed')
+      if (peer.goneAt < now - KEEP_GONE_MS) await this.#write(() => run(this.#statements.removeGone(now - KEEP_GONE_MS)))
+      return
+    }
+    if (peer.renewedAt + ATTEMPT_LEASE_BASE_MS >= now || !this.#lease.mayJudge(now)) return
+    // First it may not decide any more, then what it ran is given away, each as its lease ends.
+    if (peer.leadUntil > 0) {
+      const [deposed] = await this.#write(() => run(this.#statements.depose(peer)))
+      if (!deposed) return
+      this.#logger.warn({ nodeId: peer.id, silentMs: now - peer.renewedAt }, 'a process has not renewed its lease')
+    }
+    const lease = { renewedAt: peer.renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS }
+    await this.#lose(peer.id, 'unreachable', lease)
+    const [live] = await this.#store.read(() => run(this.#store.statements.liveTasks(peer.id, 1)))
+    if (!live) await this.#write(() => run(this.#statements.setGone(peer.id, now)))
+  }
+
+  /** Everything a process left that is proven gone. */
+  async takeOver(nodeId: string, receipt: Receipt): Promise<void> {
+    await this.#lose(nodeId, receipt, null)
+  }
+
+  async #lose(nodeId: string, receipt: Receipt, lease: { renewedAt: number; baseMs: number } | null): Promise<void> {
+    for (;;) {
+      const answer = await this.#manager.submit({ type: 'lose', nodeId, receipt, lease }, { patient: true })
+      if (answer.type !== 'lost' || answer.count < MAX_FIRED) return
+    }
+  }
+
+  #write<T>(work: () => Work<T>): Promise<T> {
+    return this.#store.write(this.#lease.fence(), work)
+  }
+}

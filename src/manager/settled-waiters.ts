@@ -1,0 +1,87 @@
+/** Callers that wait for tasks to settle: told by this process's commits, and by asking the store for the others'. */
+import type { Clock, Timer } from '../core/clock.ts'
+
+const MOST_ASKED = 500
+
+export class SettledWaiters {
+  readonly #waiting = new Map<string, Set<() => void>>()
+  readonly #clock: Clock
+  readonly #ask: (ids: string[]) => Promise<string[]>
+  readonly #firstMs: number
+  readonly #longestMs: number
+  #delayMs: number
+  #timer: Timer | null = null
+  #asking = false
+  #closed = false
+
+  /** `ask` answers which of these have settled. */
+  constructor(clock: Clock, ask: (ids: string[]) => Promise<string[]>, poll: { firstMs: number; longestMs: number }) {
+    this.#clock = clock
+    this.#ask = ask
+    this.#firstMs = poll.firstMs
+    this.#longestMs = poll.longestMs
+    this.#delayMs = poll.firstMs
+  }
+
+  get idle(): boolean {
+    return !this.#asking
+  }
+
+  /** Calls back once, when it has settled. Answers how to stop waiting. */
+  add(id: string, callback: () => void): () => void {
+    const callbacks = this.#waiting.get(id) ?? new Set()
+    callbacks.add(callback)
+    this.#waiting.set(id, callbacks)
+    if (!this.#timer && !this.#asking) {
+      this.#delayMs = this.#firstMs
+      this.#arm()
+    }
+    return () => {
+      callbacks.delete(callback)
+      if (callbacks.size === 0) this.#waiting.delete(id)
+    }
+  }
+
+  settled(id: string): void {
+    const callbacks = this.#waiting.get(id)
+    if (!callbacks) return
+    this.#waiting.delete(id)
+    for (const callback of callbacks) callback()
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#timer?.cancel()
+    for (const id of [...this.#waiting.keys()]) this.settled(id)
+  }
+
+  #arm(): void {
+    if (this.#closed || this.#waiting.size === 0) return
+    this.#timer = this.#clock.setTimer(this.#delayMs, () => void this.#poll(), { background: true })
+  }
+
+  async #poll(): Promise<void> {
+    this.#timer = null
+    this.#asking = true
+    try {
+      const ids: string[] = []
+      for (const id of this.#waiting.keys()) if (ids.push(id) >= MOST_ASKED) break
+      const settled = await this.#ask(ids)
+      for (const id of settled) this.settled(id)
+      // Those asked go to the end, so that everybody's turn comes.
+      for (const id of ids) {
+        const callbacks = this.#waiting.get(id)
+        if (callbacks) {
+          this.#waiting.delete(id)
+          this.#waiting.set(id, callbacks)
+        }
+      }
+      this.#delayMs = settled.length ? this.#firstMs : Math.min(this.#delayMs * 1.5, this.#longestMs)
+    } catch {
+      this.#delayMs = this.#longestMs // the store is away: whoever waits goes on waiting
+    } finally {
+      this.#asking = false
+      this.#arm()
+    }
+  }
+}

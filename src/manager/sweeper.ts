@@ -1,0 +1,111 @@
+/**
+ * The slow walk over all records, a stretch at a time: removes those whose retention is over, and repairs and counts
+ * those that wait for nothing, which none should.
+ */
+import type { Clock, Timer } from '../core/clock.ts'
+import type { Logger } from '../core/logger.ts'
+import { MAX_SWEPT } from '../core/limits.ts'
+import { decodePolicy } from '../engine/policy-text.ts'
+import type { Fence, Store } from '../store/store.ts'
+import { run, runAll } from '../store/statement.ts'
+import type { SweptTask } from '../store/statements.ts'
+import type { StoreTime } from '../store/store-time.ts'
+import type { Manager } from './manager.ts'
+
+const SWEEP_EVERY_MS = 10_000
+const STRETCH = 2_000
+
+interface Parts {
+  store: Store
+  manager: Manager
+  time: StoreTime
+  clock: Clock
+  logger: Logger
+  fence: () => Fence | null
+  /** All processes that have a row, this one included. */
+  nodes: () => Promise<readonly string[]>
+}
+
+export class Sweeper {
+  readonly #parts: Parts
+  #after = ''
+  #timer: Timer | null = null
+  #sweeping = false
+  #closed = false
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+    this.#arm()
+  }
+
+  get idle(): boolean {
+    return !this.#sweeping
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#timer?.cancel()
+  }
+
+  #arm(): void {
+    if (this.#closed) return
+    this.#timer = this.#parts.clock.setTimer(SWEEP_EVERY_MS, () => void this.#sweep(), { background: true })
+  }
+
+  async #sweep(): Promise<void> {
+    this.#sweeping = true
+    try {
+      await this.#sweepStretch()
+    } catch (error) {
+      this.#parts.logger.warn({ error: (error as Error).message }, 'sweeping failed; it is tried again')
+    } finally {
+      this.#sweeping = false
+      this.#arm()
+    }
+  }
+
+  async #sweepStretch(): Promise<void> {
+    const { store, time } = this.#parts
+    const rows = await store.read(() => run(store.statements.sweepTasks(this.#after, STRETCH)))
+    this.#after = rows.length < STRETCH ? '' : (rows.at(-1)?.id ?? '')
+    const now = time.now()
+    await this.#remove(rows.filter((row) => isOver(row, now)).map(({ id }) => id))
+    if (rows.some(waitsForNothing) || rows.some(({ live }) => live === 1)) await this.#repair(rows)
+  }
+
+  async #remove(ids: string[]): Promise<void> {
+    const { store, fence } = this.#parts
+    for (let i = 0; i < ids.length && !this.#closed; i += MAX_SWEPT) {
+      const some = ids.slice(i, i + MAX_SWEPT)
+      await store.write(fence(), () => runAll(store.statements.deleteTasks(some)))
+    }
+  }
+
+  async #repair(rows: readonly SweptTask[]): Promise<void> {
+    const { manager, logger, nodes } = this.#parts
+    const known = await nodes()
+    for (const row of rows) {
+      const stranded = waitsForNothing(row)
+      const ownerless = row.live === 1 && !known.includes(row.nodeId)
+      if (!stranded && !ownerless) continue
+      manager.metrics.repaired()
+      logger.warn({ taskId: row.id, status: row.status }, 'a record waited for nothing; it is looked at again')
+      await manager.submit({
+        type: 'input',
+        taskId: row.id,
+        input: stranded ? { type: 'due' } : { type: 'lost', nodeId: row.nodeId, receipt: 'unreachable' },
+      })
+    }
+  }
+}
+
+function isOver(row: SweptTask, now: number): boolean {
+  if (row.settledAt === null || row.live === 1) return false
+  return row.settledAt + decodePolicy(row.policy).retentionMs <= now
+}
+
+/** No deadline, no lease, no wake-up: nothing would ever move it. */
+function waitsForNothing(row: SweptTask): boolean {
+  if (row.parked !== null || row.settledAt !== null || row.dueAt !== null || row.live === 1) return false
+  return row.ready === 0
+}

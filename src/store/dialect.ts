@@ -1,0 +1,74 @@
+/** Where the two databases spell the same thing differently. */
+import type { Statement } from './statement.ts'
+import { column } from './task-row.ts'
+
+type Columns<Row> = Record<keyof Row & string, 'text' | 'int4' | 'int8'>
+
+export interface Dialect {
+  readonly name: 'sqlite' | 'postgres'
+  /** Prefix of every table. */
+  readonly s: string
+  /** Row locks; SQLite has one writer and needs none. */
+  readonly lock: { forUpdate: string; skipLocked: string }
+  /** `in (…)` over one parameter that carries a list of texts, and that parameter's value. */
+  inList(parameter: string): string
+  list(values: readonly string[]): unknown
+  insert<Row>(table: string, columns: Columns<Row>, rows: readonly Row[], suffix?: string): Statement
+  /** Sets `fields` of the rows with these ids. */
+  update<Row extends { id: string }>(
+    table: string,
+    columns: Columns<Row>,
+    fields: readonly (keyof Row & string)[],
+    rows: readonly Row[],
+  ): Statement
+}
+
+export const SQLITE: Dialect = {
+  name: 'sqlite',
+  s: '',
+  lock: { forUpdate: '', skipLocked: '' },
+  inList: (parameter) => `in (select value from json_each(${parameter}))`,
+  list: (values) => JSON.stringify(values),
+  insert(table, columns, rows, suffix = '') {
+    const fields = Object.keys(columns) as (keyof (typeof rows)[number] & string)[]
+    const names = fields.map(column).join(', ')
+    const values = fields.map((_, i) => `$${i + 1}`).join(', ')
+    return {
+      sql: `insert into ${table} (${names}) values (${values}) ${suffix}`,
+      params: [],
+      each: rows.map((row) => fields.map((field) => row[field])),
+    }
+  },
+  update(table, _columns, fields, rows) {
+    const sets = fields.map((field, i) => `${column(field)} = $${i + 2}`).join(', ')
+    return {
+      sql: `update ${table} set ${sets} where id = $1`,
+      params: [],
+      each: rows.map((row) => [row.id, ...fields.map((field) => row[field])]),
+    }
+  },
+}
+
+export const POSTGRES: Dialect = {
+  name: 'postgres',
+  s: 'curfew.',
+  lock: { forUpdate: 'for update', skipLocked: 'for update skip locked' },
+  inList: (parameter) => `= any(${parameter}::text[])`,
+  list: (values) => values,
+  insert(table, columns, rows, suffix = '') {
+    const fields = Object.keys(columns) as (keyof (typeof rows)[number] & string)[]
+    const arrays = fields.map((field, i) => `$${i + 1}::${columns[field]}[]`).join(', ')
+    return {
+      sql: `insert into ${table} (${fields.map(column).join(', ')}) select * from unnest(${arrays}) ${suffix}`,
+      params: fields.map((field) => rows.map((row) => row[field])),
+    }
+  },
+  update(table, columns, fields, rows) {
+    const arrays = fields.map((field, i) => `$${i + 2}::${columns[field]}[]`).join(', ')
+    const sets = fields.map((field) => `${column(field)} = u.${column(field)}`).join(', ')
+    return {
+      sql: `update ${table} t set ${sets} from unnest($1::text[], ${arrays}) as u (id, ${fields.map(column).join(', ')}) where t.id = u.id`,
+      params: [rows.map((row) => row.id), ...fields.map((field) => rows.map((row) => row[field]))],
+    }
+  },
+}

@@ -1,0 +1,108 @@
+/**
+ * The hot five: schedule, claim, report, fire, heartbeat. Each dialect has its own text for them
+ * (`sqlite/sqlite-hot.ts`, `postgres/postgres-hot.ts`); rows in and out are the same, and one conformance test
+ * holds both to it.
+ */
+import type { Statement } from './statement.ts'
+import type { TaskRow } from './task-row.ts'
+
+/** What a new task's row starts with; everything else has a default in the schema. */
+export const NEW_TASK_FIELDS = [
+  'id',
+  'name',
+  'queue',
+  'priority',
+  'key',
+  'status',
+  'ready',
+  'input',
+  'policy',
+  'nodeId',
+  'createdAt',
+  'startAt',
+  'deadlineAt',
+  'queueDeadlineAt',
+  'attemptTimeoutMs',
+  'heartbeatTimeoutMs',
+  'stuckAfterMs',
+  'firstDueMs',
+  'graceMs',
+  'dueAt',
+] as const satisfies readonly (keyof TaskRow)[]
+
+export type NewTask = Pick<TaskRow, (typeof NEW_TASK_FIELDS)[number]>
+
+export interface ClaimRequest {
+  now: number
+  nodeId: string
+  /** One per claim; with the task's id it names the attempt. */
+  token: string
+  queues: readonly string[]
+  names: readonly string[]
+  limit: number
+}
+
+export const CLAIMED_FIELDS = [
+  'id',
+  'name',
+  'queue',
+  'attempt',
+  'input',
+  'details',
+  'policy',
+  'startAt',
+  'deadlineAt',
+  'attemptDeadlineAt',
+  'graceMs',
+  'dueAt',
+] as const satisfies readonly (keyof TaskRow)[]
+
+export type ClaimedTask = Pick<TaskRow, (typeof CLAIMED_FIELDS)[number]>
+
+export interface CompletedTask {
+  id: string
+  token: string
+  output: string
+}
+
+export const ENDED_FIELDS = ['id', 'name', 'queue', 'startedAt'] as const satisfies readonly (keyof TaskRow)[]
+
+export type EndedTask = Pick<TaskRow, (typeof ENDED_FIELDS)[number]>
+
+export interface Beat {
+  id: string
+  token: string
+  progress: string | null
+  details: string | null
+  moved: 0 | 1
+}
+
+export interface HotStatements {
+  /** schedule: answers the ids that were inserted; one whose key exists is left out. */
+  insertTasks(rows: readonly NewTask[]): Statement<{ id: string }>[]
+  /** claim: ready tasks that have time left, by priority, then age; the attempt is counted before it is handed out. */
+  claimTasks(request: ClaimRequest): Statement<ClaimedTask>
+  /** report: ends running attempts well; answers those that changed, the others are stale. */
+  completeTasks(now: number, rows: readonly CompletedTask[]): Statement<EndedTask>
+  /** fire: what is due, the longest overdue first; a living peer's only when it is overdue by `overdueMs`. */
+  dueTasks(now: number, peers: readonly string[], overdueMs: number, limit: number): Statement<TaskRow>
+  /** heartbeat: answers the ids whose attempt is still the running one. */
+  beatTasks(now: number, rows: readonly Beat[]): Statement<{ id: string }>
+}
+
+/** What starting an attempt sets, in both dialects. `$1` now, `$2` node, `$3` token. */
+export function claimSets(least: string): string {
+  return `status = 'running', ready = 0, live = 1, attempt = attempt + 1, node_id = $2, token = $3,
+    started_at = $1, retry_at = null, receipt = null,
+    attempt_deadline_at = $1 + attempt_timeout_ms,
+    heartbeat_deadline_at = $1 + heartbeat_timeout_ms,
+    stuck_deadline_at = $1 + stuck_after_ms,
+    due_at = ${least},
+    -- the first two bits belong to the task, the others to the attempt
+    warned = warned & 3, extension = null, exhausted_deadline_at = null,
+    seq = seq + 1, started_seq = seq + 1`
+}
+
+/** What a good end sets. `$1` now. */
+export const COMPLETE_SETS = `status = 'completed', live = 0, losses = 0, ended_at = $1, settled_at = $1, due_at = null,
+    seq = seq + 1, ended_seq = seq + 1`

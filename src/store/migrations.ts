@@ -1,0 +1,121 @@
+/**
+ * The schema, one text for both dialects. Migrations run at open, under a lock, each once.
+ * Placeholders: {s} schema prefix, {id} the type of ids, {int4} {int8} integers, {strict} table options.
+ */
+
+export const MIGRATIONS: readonly string[] = [
+  `
+create table {s}queues (
+  name text not null primary key,
+  -- null: no limit
+  concurrency {int4}
+) {strict};
+
+create table {s}nodes (
+  id {id} not null primary key,
+  epoch {int4} not null,
+  host text not null,
+  pid {int4} not null,
+  pid_started text not null,
+  started_at {int8} not null,
+  renewed_at {int8} not null,
+  lead_until {int8} not null,
+  -- proven dead: by its own goodbye, by its witness, or by the lock it no longer holds
+  gone_at {int8}
+) {strict};
+-- an epoch is part of a key so that raising it waits for transactions that rely on it; a renewal does not
+create unique index nodes_epoch on {s}nodes (id, epoch);
+
+create table {s}tasks (
+  id {id} not null primary key,
+  name text not null,
+  queue text not null,
+  priority {int4} not null,
+  key text,
+  status text not null,
+  ready {int4} not null,
+  live {int4} not null default 0,
+  stopping {int4} not null default 0,
+  parked text,
+  input text not null,
+  output text,
+  failure text,
+  timeout_kind text,
+  receipt text,
+  policy text not null,
+  attempt {int4} not null default 0,
+  failures {int4} not null default 0,
+  losses {int4} not null default 0,
+  token text,
+  node_id {id} not null,
+  created_at {int8} not null,
+  start_at {int8} not null,
+  started_at {int8},
+  ended_at {int8},
+  settled_at {int8},
+  deadline_at {int8},
+  queue_deadline_at {int8},
+  attempt_deadline_at {int8},
+  heartbeat_deadline_at {int8},
+  stuck_deadline_at {int8},
+  exhausted_deadline_at {int8},
+  stop_bound_at {int8},
+  retry_at {int8},
+  attempt_timeout_ms {int8},
+  heartbeat_timeout_ms {int8},
+  stuck_after_ms {int8},
+  first_due_ms {int8},
+  grace_ms {int8} not null,
+  due_at {int8},
+  warned {int4} not null default 0,
+  progress text,
+  details text,
+  extension text,
+  extended_ms {int8} not null default 0,
+  seq {int4} not null default 1,
+  started_seq {int4},
+  ended_seq {int4}
+) {strict};
+-- only what may start now
+create index tasks_claim on {s}tasks (queue, name, priority, id) where ready = 1;
+create index tasks_due on {s}tasks (due_at) where due_at is not null;
+create index tasks_live on {s}tasks (node_id, queue) where live = 1;
+create unique index tasks_key on {s}tasks (name, key) where key is not null;
+create index tasks_ended_badly on {s}tasks (status, id) where status in ('failed', 'timed_out', 'cancelled');
+
+create table {s}attempts (
+  task_id {id} not null references {s}tasks (id) on delete cascade,
+  attempt {int4} not null,
+  status text not null,
+  node_id {id} not null,
+  started_at {int8} not null,
+  started_seq {int4},
+  ended_at {int8} not null,
+  timeout_kind text,
+  failure text,
+  receipt text,
+  granted_ms {int8} not null,
+  progress text,
+  details text,
+  primary key (task_id, attempt)
+) {strict};
+
+create table {s}events (
+  root_id {id} not null,
+  seq {int4} not null,
+  at {int8} not null,
+  body text not null,
+  primary key (root_id, seq)
+) {strict};
+`,
+]
+
+export const META_TABLE = 'create table if not exists {s}meta (key text not null primary key, value text not null) {strict}'
+
+export function schemaText(template: string, dialect: 'sqlite' | 'postgres'): string {
+  const words =
+    dialect === 'sqlite'
+      ? { s: '', id: 'text', int4: 'integer', int8: 'integer', strict: 'strict' }
+      : { s: 'curfew.', id: 'text collate "C"', int4: 'integer', int8: 'bigint', strict: '' }
+  return template.replace(/\{(\w+)\}/g, (_, word: string) => words[word as keyof typeof words])
+}

@@ -1,0 +1,105 @@
+/**
+ * The hot five on PostgreSQL: rows travel as arrays, one round trip each.
+ * Plans must not depend on statistics (a table analyzed while nothing ran makes the planner expect one running
+ * row): write transactions switch off everything but index scans and nested loops.
+ */
+import {
+  CLAIMED_FIELDS,
+  COMPLETE_SETS,
+  claimSets,
+  ENDED_FIELDS,
+  type HotStatements,
+  NEW_TASK_FIELDS,
+  type NewTask,
+} from '../hot-statements.ts'
+import type { Statement } from '../statement.ts'
+import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
+
+/** What differs between tasks of one call; the rest is sent once per group. */
+const VARYING = ['id', 'key', 'input', 'ready', 'startAt', 'deadlineAt', 'queueDeadlineAt', 'dueAt'] as const
+const SHARED = NEW_TASK_FIELDS.filter((field) => !(VARYING as readonly string[]).includes(field))
+
+const INSERT = `
+insert into curfew.tasks (${[...VARYING, ...SHARED].map(column).join(', ')})
+select u.*, ${SHARED.map((field, i) => `$${VARYING.length + i + 1}::${TASK_COLUMNS[field]}`).join(', ')}
+from unnest(${VARYING.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).join(', ')}) as u`
+
+const TIME_LEFT = `(t.deadline_at is null or t.deadline_at > $1)
+      and (t.attempt > 0 or t.queue_deadline_at is null or t.queue_deadline_at > $1)`
+
+/** First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. */
+const CLAIM = `
+with next as (
+  select w.queue, w.name, c.priority, c.id
+  from (select q.queue, n.name from unnest($4::text[]) as q (queue), unnest($5::text[]) as n (name)) as w
+  cross join lateral (
+    select t.priority, t.id from curfew.tasks t
+    where t.ready = 1 and t.queue = w.queue and t.name = w.name and ${TIME_LEFT}
+    order by t.priority, t.id limit $6) as c
+  order by c.priority, c.id limit $6),
+shares as (select queue, name, count(*) as share from next group by queue, name)
+update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}
+where t.ctid = any(array(
+  select p.place from shares s cross join lateral (
+    select t.ctid as place from curfew.tasks t
+    where t.ready = 1 and t.queue = s.queue and t.name = s.name and ${TIME_LEFT}
+    order by t.priority, t.id limit s.share for update skip locked) as p))
+  and t.ready = 1
+returning ${selectList(CLAIMED_FIELDS, 't')}`
+
+const COMPLETE = `
+update curfew.tasks t set ${COMPLETE_SETS}, output = u.output
+from unnest($2::text[], $3::text[], $4::text[]) as u (id, token, output)
+where t.id = u.id and t.token = u.token and t.status = 'running' returning ${selectList(ENDED_FIELDS, 't')}`
+
+const DUE = `
+select ${selectList(TASK_FIELDS, 't')} from curfew.tasks t
+where due_at <= $1 and (due_at <= $3 or node_id <> all($2::text[])) order by due_at limit $4 for update skip locked`
+
+const BEAT = `
+update curfew.tasks t set
+  progress = coalesce(u.progress, t.progress), details = coalesce(u.details, t.details),
+  heartbeat_deadline_at = $1 + t.heartbeat_timeout_ms,
+  stuck_deadline_at = case when u.moved = 1 then $1 + t.stuck_after_ms else t.stuck_deadline_at end
+from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) as u (id, token, progress, details, moved)
+where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
+
+export const POSTGRES_HOT: HotStatements = {
+  insertTasks(rows) {
+    const groups = new Map<string, NewTask[]>()
+    for (const row of rows) {
+      const shape = SHARED.map((field) => row[field]).join('\u0000')
+      const group = groups.get(shape)
+      if (group) group.push(row)
+      else groups.set(shape, [row])
+    }
+    return [...groups.values()].map(insertGroup)
+  },
+  claimTasks({ now, nodeId, token, queues, names, limit }) {
+    return { sql: CLAIM, params: [now, nodeId, token, queues, names, limit] }
+  },
+  completeTasks(now, rows) {
+    return {
+      sql: COMPLETE,
+      params: [now, rows.map(({ id }) => id), rows.map(({ token }) => token), rows.map(({ output }) => output)],
+    }
+  },
+  dueTasks(now, peers, overdueMs, limit) {
+    return { sql: DUE, params: [now, peers, now - overdueMs, limit] }
+  },
+  beatTasks(now, rows) {
+    const fields = ['id', 'token', 'progress', 'details', 'moved'] as const
+    return { sql: BEAT, params: [now, ...fields.map((field) => rows.map((row) => row[field]))] }
+  },
+}
+
+function insertGroup(rows: readonly NewTask[]): Statement<{ id: string }> {
+  const first = rows[0] as NewTask
+  const keyed = rows.some(({ key }) => key !== null)
+  return {
+    sql: keyed
+      ? `${INSERT} on conflict (name, key) where key is not null do nothing returning id`
+      : `${INSERT} returning id`,
+    params: [...VARYING.map((field) => rows.map((row) => row[field])), ...SHARED.map((field) => first[field])],
+  }
+}

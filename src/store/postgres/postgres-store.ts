@@ -1,0 +1,158 @@
+/**
+ * PostgreSQL behind the port. Works through a transaction pooler: no session state, no named statements.
+ * A commit whose answer is lost is looked up by its transaction's number, never repeated.
+ */
+import pg from 'pg'
+import { type Clock, sleep } from '../../core/clock.ts'
+import type { Logger } from '../../core/logger.ts'
+import type { Statement, Work } from '../statement.ts'
+import { Statements } from '../statements.ts'
+import type { Fence, Store } from '../store.ts'
+import { StoreError } from '../store-error.ts'
+import { connectionOptions, READ_CLOCK } from './connection.ts'
+import { migratePostgres } from './postgres-migrate.ts'
+import { postgresError } from './postgres-error.ts'
+
+const CONNECTIONS = 6
+/** How long an unknown commit is asked for, over new connections. */
+const LOOK_UP_MS = 60_000
+
+/** Plans by index alone, whatever the statistics say; every wait has a bound. */
+const SETTINGS = `set local lock_timeout = '5s'; set local statement_timeout = '30s'; set local jit = off;
+  set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off`
+
+export class PostgresStore implements Store {
+  readonly dialect = 'postgres'
+  readonly statements = new Statements('postgres')
+  readonly url: string
+  readonly #pool: pg.Pool
+  readonly #clock: Clock
+
+  private constructor(url: string, pool: pg.Pool, clock: Clock) {
+    this.url = url
+    this.#pool = pool
+    this.#clock = clock
+  }
+
+  static async open(url: string, clock: Clock, logger: Logger): Promise<PostgresStore> {
+    const pool = new pg.Pool({ ...connectionOptions(url), max: CONNECTIONS, idleTimeoutMillis: 30_000 })
+    pool.on('error', (error) => logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'))
+    const store = new PostgresStore(url, pool, clock)
+    try {
+      await migratePostgres(pool, clock, logger)
+      return store
+    } catch (error) {
+      await pool.end()
+      throw postgresError(error)
+    }
+  }
+
+  async write<T>(fence: Fence | null, work: () => Work<T>): Promise<T> {
+    const client = await this.#connect()
+    let committing: string | null = null
+    let broken: Error | undefined
+    let result: T | undefined
+    try {
+      const xid = await begin(client, fence)
+      result = await drive(client, work())
+      committing = xid
+      await client.query('commit')
+      return result
+    } catch (error) {
+      broken = await rollBack(client, error)
+      if (committing === null || !isLost(error)) throw postgresError(error)
+    } finally {
+      client.release(broken)
+    }
+    if (await this.#lookUp(committing)) return result as T
+    throw new StoreError('store_unavailable', 'the connection was lost before the commit; nothing was written')
+  }
+
+  async read<T>(work: () => Work<T>): Promise<T> {
+    const client = await this.#connect()
+    let broken: Error | undefined
+    try {
+      return await drive(client, work())
+    } catch (error) {
+      if (isLost(error)) broken = error as Error
+      throw postgresError(error)
+    } finally {
+      client.release(broken)
+    }
+  }
+
+  async readClock(): Promise<number> {
+    const [row] = await this.read(function* () {
+      return (yield { sql: READ_CLOCK, params: [] }) as { raw: number }[]
+    })
+    return row?.raw ?? 0
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.end()
+  }
+
+  async #connect(): Promise<pg.PoolClient> {
+    try {
+      return await this.#pool.connect()
+    } catch (error) {
+      throw postgresError(error)
+    }
+  }
+
+  /** Whether that transaction was committed. */
+  async #lookUp(xid: string): Promise<boolean> {
+    const until = this.#clock.monotonic() + LOOK_UP_MS
+    for (let delayMs = 50; this.#clock.monotonic() < until; delayMs = Math.min(delayMs * 2, 2_000)) {
+      try {
+        const { rows } = await this.#pool.query('select pg_xact_status($1::xid8) as status', [xid])
+        const status = rows[0]?.status
+        if (status === 'committed') return true
+        if (status === 'aborted') return false
+        if (status === null) break // too long ago for the server to know
+      } catch (error) {
+        if (!isLost(error)) throw error
+      }
+      await sleep(this.#clock, delayMs)
+    }
+    throw new StoreError('commit_unknown', `whether transaction ${xid} was committed could not be found out`)
+  }
+}
+
+async function begin(client: pg.PoolClient, fence: Fence | null): Promise<string> {
+  // Both parts of the fence are ours (an id of our alphabet and a number), so they may stand in the text.
+  const check = fence
+    ? `select pg_current_xact_id()::text as xid from curfew.nodes
+       where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
+    : 'select pg_current_xact_id()::text as xid'
+  const results = (await client.query(`begin; ${SETTINGS}; ${check}`)) as unknown as pg.QueryResult[]
+  const xid = results.at(-1)?.rows[0]?.xid
+  if (typeof xid !== 'string') {
+    throw new StoreError('not_leading', `process ${fence?.nodeId} was declared gone: its lease is somebody else's`)
+  }
+  return xid
+}
+
+async function drive<T>(client: pg.PoolClient, work: Work<T>): Promise<T> {
+  let step = work.next()
+  while (!step.done) {
+    const { sql, params }: Statement = step.value
+    const { rows } = await client.query({ text: sql, values: params as unknown[] })
+    step = work.next(rows)
+  }
+  return step.value
+}
+
+async function rollBack(client: pg.PoolClient, error: unknown): Promise<Error | undefined> {
+  if (isLost(error)) return error as Error
+  try {
+    await client.query('rollback')
+    return undefined
+  } catch (failed) {
+    return failed as Error // the connection is of no use; the server rolls back by itself
+  }
+}
+
+function isLost(error: unknown): boolean {
+  return postgresError(error).code === 'store_unavailable'
+}

@@ -1,0 +1,91 @@
+/** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
+import { SQLITE } from '../dialect.ts'
+import {
+  CLAIMED_FIELDS,
+  COMPLETE_SETS,
+  claimSets,
+  ENDED_FIELDS,
+  type HotStatements,
+  NEW_TASK_FIELDS,
+  type NewTask,
+} from '../hot-statements.ts'
+import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
+
+const NEW_TASK_COLUMNS = Object.fromEntries(
+  NEW_TASK_FIELDS.map((field) => [field, TASK_COLUMNS[field]]),
+) as Record<keyof NewTask, 'text'>
+
+function returning(fields: readonly string[]): string {
+  return fields.map((field) => `${column(field)} as "${field}"`).join(', ')
+}
+
+const TIME_LEFT = `(deadline_at is null or deadline_at > $1)
+    and (attempt > 0 or queue_deadline_at is null or queue_deadline_at > $1)`
+
+/** SQLite takes at most 500 terms in a compound select; above this the index no longer gives the order. */
+const MOST_PAIRS = 200
+
+function claimText(queues: number, names: number): string {
+  return `
+update tasks set ${claimSets(`min(coalesce(due_at, $1 + first_due_ms), coalesce($1 + first_due_ms, due_at))`)}
+where id in (${queues * names > MOST_PAIRS ? nextOfAll(queues, names) : nextByPair(queues, names)})
+returning ${returning(CLAIMED_FIELDS)}`
+}
+
+/** The next ones of each queue and name, straight from the index, then the first of those. */
+function nextByPair(queues: number, names: number): string {
+  const pairs: string[] = []
+  for (let q = 0; q < queues; q++) {
+    for (let n = 0; n < names; n++) {
+      pairs.push(`select * from (select priority, id from tasks
+    where ready = 1 and queue = $${5 + q} and name = $${5 + queues + n} and ${TIME_LEFT}
+    order by priority, id limit $4)`)
+    }
+  }
+  return `select id from (${pairs.join(' union all ')}) order by priority, id limit $4`
+}
+
+function nextOfAll(queues: number, names: number): string {
+  const list = (from: number, count: number) => Array.from({ length: count }, (_, i) => `$${from + i}`).join(', ')
+  return `select id from tasks where ready = 1 and queue in (${list(5, queues)})
+    and name in (${list(5 + queues, names)}) and ${TIME_LEFT} order by priority, id limit $4`
+}
+
+const COMPLETE = `
+update tasks set ${COMPLETE_SETS}, output = $4
+where id = $2 and token = $3 and status = 'running' returning ${returning(ENDED_FIELDS)}`
+
+const DUE = `
+select ${selectList(TASK_FIELDS, 't')} from tasks t
+where due_at <= $1 order by due_at limit $2`
+
+const BEAT = `
+update tasks set
+  progress = coalesce($4, progress), details = coalesce($5, details),
+  heartbeat_deadline_at = $1 + heartbeat_timeout_ms,
+  stuck_deadline_at = case when $6 = 1 then $1 + stuck_after_ms else stuck_deadline_at end
+where id = $2 and token = $3 and status = 'running' returning id`
+
+export const SQLITE_HOT: HotStatements = {
+  insertTasks(rows) {
+    const keyed = rows.some(({ key }) => key !== null)
+    const suffix = keyed ? 'on conflict (name, key) where key is not null do nothing returning id' : 'returning id'
+    return [SQLITE.insert('tasks', NEW_TASK_COLUMNS, rows, suffix) as { sql: string; params: [] }]
+  },
+  claimTasks({ now, nodeId, token, queues, names, limit }) {
+    return { sql: claimText(queues.length, names.length), params: [now, nodeId, token, limit, ...queues, ...names] }
+  },
+  completeTasks(now, rows) {
+    return { sql: COMPLETE, params: [], each: rows.map(({ id, token, output }) => [now, id, token, output]) }
+  },
+  dueTasks(now, _peers, _overdueMs, limit) {
+    return { sql: DUE, params: [now, limit] }
+  },
+  beatTasks(now, rows) {
+    return {
+      sql: BEAT,
+      params: [],
+      each: rows.map(({ id, token, progress, details, moved }) => [now, id, token, progress, details, moved]),
+    }
+  },
+}

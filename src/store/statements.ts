@@ -1,0 +1,235 @@
+/** Every other statement: one text for both dialects, apart from locks and lists. */
+import type { TaskStatus, TimeoutKind } from '../core/states.ts'
+import { type Dialect, POSTGRES, SQLITE } from './dialect.ts'
+import type { HotStatements } from './hot-statements.ts'
+import { POSTGRES_HOT } from './postgres/postgres-hot.ts'
+import { SQLITE_HOT } from './sqlite/sqlite-hot.ts'
+import type { Statement } from './statement.ts'
+import {
+  ATTEMPT_COLUMNS,
+  type AttemptRow,
+  CHANGING_FIELDS,
+  EVENT_COLUMNS,
+  type EventRow,
+  selectList,
+  TASK_COLUMNS,
+  TASK_FIELDS,
+  type TaskRow,
+} from './task-row.ts'
+
+export interface TaskFilter {
+  statuses: readonly TaskStatus[] | null
+  name: string | null
+  queue: string | null
+  timeoutKind: TimeoutKind | null
+  /** The id after which the page starts; newest first. */
+  after: string | null
+  limit: number
+}
+
+export interface QueueRow {
+  name: string
+  concurrency: number | null
+}
+
+const SWEPT_FIELDS = [
+  'id',
+  'status',
+  'ready',
+  'live',
+  'parked',
+  'nodeId',
+  'settledAt',
+  'dueAt',
+  'policy',
+] as const satisfies readonly (keyof TaskRow)[]
+
+export type SweptTask = Pick<TaskRow, (typeof SWEPT_FIELDS)[number]>
+
+export class Statements {
+  readonly hot: HotStatements
+  readonly #d: Dialect
+
+  constructor(dialect: 'sqlite' | 'postgres') {
+    this.#d = dialect === 'sqlite' ? SQLITE : POSTGRES
+    this.hot = dialect === 'sqlite' ? SQLITE_HOT : POSTGRES_HOT
+  }
+
+  /** The rows with these ids, locked in the order of their ids. */
+  lockTasks(ids: readonly string[]): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')} order by id ${d.lock.forUpdate}`,
+      params: [d.list(ids)],
+    }
+  }
+
+  /** The same without a lock: for readers. */
+  readTasks(ids: readonly string[]): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')}`,
+      params: [d.list(ids)],
+    }
+  }
+
+  tasksByKey(name: string, keys: readonly string[]): Statement<Pick<TaskRow, 'id' | 'key' | 'input'>> {
+    const d = this.#d
+    return {
+      sql: `select id, key, input from ${d.s}tasks where name = $1 and key is not null and key ${d.inList('$2')}`,
+      params: [name, d.list(keys)],
+    }
+  }
+
+  /** Which of these have settled: the cheap question of a waiting caller. */
+  settledTasks(ids: readonly string[]): Statement<{ id: string }> {
+    const d = this.#d
+    return {
+      sql: `select id from ${d.s}tasks where id ${d.inList('$1')} and settled_at is not null`,
+      params: [d.list(ids)],
+    }
+  }
+
+  updateTasks(rows: readonly TaskRow[]): Statement {
+    return this.#d.update(`${this.#d.s}tasks`, TASK_COLUMNS, CHANGING_FIELDS, rows)
+  }
+
+  insertAttempts(rows: readonly AttemptRow[]): Statement {
+    return this.#d.insert(`${this.#d.s}attempts`, ATTEMPT_COLUMNS, rows, 'on conflict (task_id, attempt) do nothing')
+  }
+
+  /** How the attempt of an earlier record really stopped, when that is learnt later. */
+  updateReceipt(taskId: string, attempt: number, receipt: string): Statement {
+    return {
+      sql: `update ${this.#d.s}attempts set receipt = $3 where task_id = $1 and attempt = $2`,
+      params: [taskId, attempt, receipt],
+    }
+  }
+
+  attempts(taskId: string): Statement<AttemptRow> {
+    return {
+      sql: `select ${selectList(Object.keys(ATTEMPT_COLUMNS), 'a')} from ${this.#d.s}attempts a where task_id = $1 order by attempt`,
+      params: [taskId],
+    }
+  }
+
+  insertEvents(rows: readonly EventRow[]): Statement {
+    return this.#d.insert(`${this.#d.s}events`, EVENT_COLUMNS, rows)
+  }
+
+  events(rootId: string): Statement<EventRow> {
+    return {
+      sql: `select ${selectList(Object.keys(EVENT_COLUMNS), 'e')} from ${this.#d.s}events e where root_id = $1 order by seq`,
+      params: [rootId],
+    }
+  }
+
+  listTasks(filter: TaskFilter): Statement<TaskRow> {
+    const d = this.#d
+    const params: unknown[] = []
+    const param = (value: unknown) => `$${params.push(value)}`
+    const where = ['1 = 1']
+    if (filter.statuses) where.push(`status ${d.inList(param(d.list(filter.statuses)))}`)
+    if (filter.name !== null) where.push(`name = ${param(filter.name)}`)
+    if (filter.queue !== null) where.push(`queue = ${param(filter.queue)}`)
+    if (filter.timeoutKind !== null) where.push(`timeout_kind = ${param(filter.timeoutKind)}`)
+    if (filter.after !== null) where.push(`id < ${param(filter.after)}`)
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where ${where.join(' and ')} order by id desc limit ${param(filter.limit)}`,
+      params,
+    }
+  }
+
+  /** The next moment anything may be due; on PostgreSQL only until `horizon`, so that peers' rows cost nothing. */
+  nextDue(peers: readonly string[], horizon: number): Statement<{ dueAt: number | null }> {
+    if (this.#d.name === 'sqlite') {
+      return { sql: 'select min(due_at) as "dueAt" from tasks where due_at is not null', params: [] }
+    }
+    return {
+      sql: `select min(due_at) as "dueAt" from curfew.tasks where due_at <= $2 and node_id <> all($1::text[])`,
+      params: [peers, horizon],
+    }
+  }
+
+  /** Attempts that hold a slot of this node. */
+  liveTasks(nodeId: string, limit: number): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where node_id = $1 and live = 1 order by id limit $2 ${d.lock.skipLocked}`,
+      params: [nodeId, limit],
+    }
+  }
+
+  /** Attempts of this node that are to stop. */
+  stoppingTasks(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'status' | 'timeoutKind' | 'graceMs'>> {
+    return {
+      sql: `select ${selectList(['id', 'token', 'status', 'timeoutKind', 'graceMs'], 't')} from ${this.#d.s}tasks t
+        where node_id = $1 and live = 1 and stopping = 1`,
+      params: [nodeId],
+    }
+  }
+
+  /** Of a node that is no more and that none will be: those whose lease is over. */
+  expiredTasks(nodeId: string, renewedAt: number, now: number, baseLeaseMs: number, limit: number): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
+        where node_id = $1 and live = 1 and $2 + $4 + grace_ms < $3 order by id limit $5 ${d.lock.skipLocked}`,
+      params: [nodeId, renewedAt, now, baseLeaseMs, limit],
+    }
+  }
+
+  /** A record that cannot be decided about: nothing of it is handed out and nothing of it is due. */
+  parkTask(id: string, reason: string): Statement {
+    return { sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null where id = $1`, params: [id, reason] }
+  }
+
+  queues(): Statement<QueueRow> {
+    return { sql: `select name, concurrency from ${this.#d.s}queues order by name`, params: [] }
+  }
+
+  addQueue(name: string): Statement {
+    return { sql: `insert into ${this.#d.s}queues (name) values ($1) on conflict (name) do nothing`, params: [name] }
+  }
+
+  setQueue(name: string, concurrency: number | null): Statement {
+    return {
+      sql: `insert into ${this.#d.s}queues (name, concurrency) values ($1, $2) on conflict (name) do update set concurrency = excluded.concurrency`,
+      params: [name, concurrency],
+    }
+  }
+
+  /** Locks the queue's row, so that claims from it come one after the other. */
+  lockQueue(name: string): Statement<QueueRow> {
+    return {
+      sql: `select name, concurrency from ${this.#d.s}queues where name = $1 ${this.#d.lock.forUpdate}`,
+      params: [name],
+    }
+  }
+
+  /** Slots are counted from what lives, never kept in a counter. */
+  liveCount(queue: string): Statement<{ count: number }> {
+    const { s } = this.#d
+    return {
+      sql: `select count(*) as count from ${s}nodes n join ${s}tasks t on t.node_id = n.id and t.queue = $1 and t.live = 1`,
+      params: [queue],
+    }
+  }
+
+  /** A stretch of the walk over all records. */
+  sweepTasks(after: string, limit: number): Statement<SweptTask> {
+    return {
+      sql: `select ${selectList(SWEPT_FIELDS, 't')} from ${this.#d.s}tasks t where id > $1 order by id limit $2`,
+      params: [after, limit],
+    }
+  }
+
+  deleteTasks(ids: readonly string[]): Statement[] {
+    const { s } = this.#d
+    const list = this.#d.list(ids)
+    return [
+      { sql: `delete from ${s}events where root_id ${this.#d.inList('$1')}`, params: [list] },
+      { sql: `delete from ${s}tasks where id ${this.#d.inList('$1')} and settled_at is not null and live = 0`, params: [list] },
+    ]
+  }
+}

@@ -1,0 +1,205 @@
+/** The row of a task: every field of it, and how each dialect keeps it. Written and read by these names alone. */
+import type { Receipt, TaskStatus, TimeoutKind } from '../core/states.ts'
+
+export type Flag = 0 | 1
+
+export interface TaskRow {
+  id: string
+  name: string
+  queue: string
+  priority: number
+  key: string | null
+  status: TaskStatus
+  /** May be claimed now. */
+  ready: Flag
+  /** An attempt holds a slot: running, stopping, or abandoned and still running. */
+  live: Flag
+  /** The attempt was told to stop and its receipt has not come. */
+  stopping: Flag
+  /** A reason why nothing of it is handed out. */
+  parked: string | null
+  input: string
+  output: string | null
+  failure: string | null
+  timeoutKind: TimeoutKind | null
+  receipt: Receipt | null
+  policy: string
+  attempt: number
+  /** Attempts that used up a retry. */
+  failures: number
+  /** Attempts lost in a row. */
+  losses: number
+  token: string | null
+  /** The process that accepted or last claimed it: it watches its deadlines, and runs its live attempt. */
+  nodeId: string
+  createdAt: number
+  /** When it may start: the creation, or the delayed start. */
+  startAt: number
+  startedAt: number | null
+  endedAt: number | null
+  /** The outcome may be told: it ended, and its attempt has stopped. */
+  settledAt: number | null
+  deadlineAt: number | null
+  queueDeadlineAt: number | null
+  attemptDeadlineAt: number | null
+  heartbeatDeadlineAt: number | null
+  stuckDeadlineAt: number | null
+  /** Set when the extensions are used up; fires as stuck. */
+  exhaustedDeadlineAt: number | null
+  /** Until when the receipt of a stopping attempt is waited for. */
+  stopBoundAt: number | null
+  retryAt: number | null
+  attemptTimeoutMs: number | null
+  heartbeatTimeoutMs: number | null
+  stuckAfterMs: number | null
+  /** From the start of an attempt to the first moment anything of it may be due. */
+  firstDueMs: number | null
+  graceMs: number
+  /** The earliest of everything above that can fire; may be early, never late. The one that is indexed. */
+  dueAt: number | null
+  /** Bits of the warnings already given. */
+  warned: number
+  progress: string | null
+  details: string | null
+  extension: string | null
+  /** The largest total granted to one attempt. */
+  extendedMs: number
+  /** Event numbers: the last given out, that of the current attempt's start, that of the end. */
+  seq: number
+  startedSeq: number | null
+  endedSeq: number | null
+}
+
+type ColumnType = 'text' | 'int4' | 'int8'
+
+/** In the order in which statements name them. */
+export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
+  id: 'text',
+  name: 'text',
+  queue: 'text',
+  priority: 'int4',
+  key: 'text',
+  status: 'text',
+  ready: 'int4',
+  live: 'int4',
+  stopping: 'int4',
+  parked: 'text',
+  input: 'text',
+  output: 'text',
+  failure: 'text',
+  timeoutKind: 'text',
+  receipt: 'text',
+  policy: 'text',
+  attempt: 'int4',
+  failures: 'int4',
+  losses: 'int4',
+  token: 'text',
+  nodeId: 'text',
+  createdAt: 'int8',
+  startAt: 'int8',
+  startedAt: 'int8',
+  endedAt: 'int8',
+  settledAt: 'int8',
+  deadlineAt: 'int8',
+  queueDeadlineAt: 'int8',
+  attemptDeadlineAt: 'int8',
+  heartbeatDeadlineAt: 'int8',
+  stuckDeadlineAt: 'int8',
+  exhaustedDeadlineAt: 'int8',
+  stopBoundAt: 'int8',
+  retryAt: 'int8',
+  attemptTimeoutMs: 'int8',
+  heartbeatTimeoutMs: 'int8',
+  stuckAfterMs: 'int8',
+  firstDueMs: 'int8',
+  graceMs: 'int8',
+  dueAt: 'int8',
+  warned: 'int4',
+  progress: 'text',
+  details: 'text',
+  extension: 'text',
+  extendedMs: 'int8',
+  seq: 'int4',
+  startedSeq: 'int4',
+  endedSeq: 'int4',
+}
+
+/** What never changes after scheduling. */
+const FIXED: readonly (keyof TaskRow)[] = [
+  'id',
+  'name',
+  'queue',
+  'priority',
+  'key',
+  'input',
+  'policy',
+  'createdAt',
+  'startAt',
+  'attemptTimeoutMs',
+  'heartbeatTimeoutMs',
+  'stuckAfterMs',
+  'firstDueMs',
+  'graceMs',
+]
+
+const ALL = Object.keys(TASK_COLUMNS) as (keyof TaskRow)[]
+export const CHANGING_FIELDS = ALL.filter((field) => !FIXED.includes(field))
+
+export function column(field: string): string {
+  return field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+}
+
+/** `t.created_at as "createdAt", …` */
+export function selectList(fields: readonly string[], table: string): string {
+  return fields.map((field) => `${table}.${column(field)} as "${field}"`).join(', ')
+}
+
+export const TASK_FIELDS: readonly (keyof TaskRow)[] = ALL
+
+/** One earlier attempt of a task, kept when the next one starts or when it stopped with a receipt. */
+export interface AttemptRow {
+  taskId: string
+  attempt: number
+  status: string
+  nodeId: string
+  startedAt: number
+  startedSeq: number | null
+  endedAt: number
+  timeoutKind: TimeoutKind | null
+  failure: string | null
+  receipt: Receipt | null
+  grantedMs: number
+  progress: string | null
+  details: string | null
+}
+
+export const ATTEMPT_COLUMNS: Record<keyof AttemptRow, ColumnType> = {
+  taskId: 'text',
+  attempt: 'int4',
+  status: 'text',
+  nodeId: 'text',
+  startedAt: 'int8',
+  startedSeq: 'int4',
+  endedAt: 'int8',
+  timeoutKind: 'text',
+  failure: 'text',
+  receipt: 'text',
+  grantedMs: 'int8',
+  progress: 'text',
+  details: 'text',
+}
+
+/** The events of one root in one transaction: a JSON array, and the number of the first. */
+export interface EventRow {
+  rootId: string
+  seq: number
+  at: number
+  body: string
+}
+
+export const EVENT_COLUMNS: Record<keyof EventRow, ColumnType> = {
+  rootId: 'text',
+  seq: 'int4',
+  at: 'int8',
+  body: 'text',
+}

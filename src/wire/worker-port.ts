@@ -1,0 +1,74 @@
+/**
+ * The one port between a worker and a manager: `attach` and `report` up, messages down.
+ * Every message is plain JSON data, so that it may be a direct call in one process or cross a wire between two.
+ * A worker never touches the store; a manager never touches a handler.
+ */
+import type { ExtensionAnswer } from '../core/extension.ts'
+import type { Failure } from '../core/failure.ts'
+import type { Progress, Receipt, StopReason } from '../core/states.ts'
+
+export interface WorkerHello {
+  workerId: string
+  /** The tasks it has the code of. */
+  names: string[]
+  /** The queues it works; null: all. */
+  queues: string[] | null
+  concurrency: number
+}
+
+/** One attempt, handed out. Remaining times count from the moment this message arrives. */
+export interface Assignment {
+  taskId: string
+  name: string
+  queue: string
+  attempt: number
+  token: string
+  /** JSON text. */
+  input: string
+  /** What an earlier attempt last reported, as JSON text. */
+  details: string | null
+  /** The earlier of the attempt's and the total deadline, on the store's clock. */
+  deadlineAt: number | null
+  /** What is left of each at the claim. */
+  attemptMs: number | null
+  totalMs: number | null
+  /** The abort signal comes this long before the deadline. */
+  softStopMs: number
+  graceMs: number
+}
+
+export type DownMessage =
+  | { type: 'start'; assignments: Assignment[] }
+  | { type: 'stop'; taskId: string; token: string; reason: StopReason; graceMs: number }
+  /** Its limits moved: what is left of them now. */
+  | { type: 'limits'; taskId: string; token: string; deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }
+
+/** What a handler gave back although its attempt was stopped. */
+export type LateResult = { output: string } | { failure: Failure }
+
+export type Report = { taskId: string; token: string } & (
+  | { type: 'completed'; output: string }
+  | { type: 'failed'; failure: Failure }
+  | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
+  | { type: 'extend'; requestId: string; progress: Progress }
+  /** The stop ladder is through; `reason` is why it was walked. */
+  | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
+  /** An abandoned handler came back at last: its slot is free. */
+  | { type: 'returned'; late: LateResult }
+)
+
+export type ReportAnswer =
+  | { type: 'accepted' }
+  /** Not its attempt any more: stop it. */
+  | { type: 'stale'; reason: StopReason }
+  | { type: 'extension'; answer: ExtensionAnswer; deadlineAt: number | null }
+
+export interface WorkerSession {
+  /** Resolves with one answer per report, after their commit. Never rejects while the manager lives. */
+  report(reports: Report[]): Promise<ReportAnswer[]>
+  detach(): void
+}
+
+export interface ManagerPort {
+  attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession
+}

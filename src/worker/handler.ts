@@ -1,0 +1,44 @@
+/** One handler run, from the input's text to an end that can be stored: the same inline and in a process. */
+import { CurfewError } from '../core/errors.ts'
+import type { Failure } from '../core/failure.ts'
+import { failureOf } from '../core/failure.ts'
+import { decodeJson, encodeJson } from '../core/json.ts'
+import { parseInput } from '../definitions/input-schema.ts'
+import type { TaskDefinition } from '../definitions/task.ts'
+import type { Assignment } from '../wire/worker-port.ts'
+import type { AttemptEnd } from './attempt.ts'
+import type { OpenTaskContext } from './task-context.ts'
+
+/** Never rejects. A handler that was told to stop before it began is not begun. */
+export async function runHandler(
+  definition: TaskDefinition,
+  assignment: Assignment,
+  open: OpenTaskContext,
+): Promise<AttemptEnd> {
+  let input = decodeJson(assignment.input)
+  if (definition.schema) {
+    try {
+      input = await parseInput(definition.name, definition.schema, input)
+    } catch (thrown) {
+      // The schema's own code may fail for a passing reason; an input that does not fit never will.
+      const invalid = thrown instanceof CurfewError && thrown.code === 'invalid_input'
+      return failed(thrown, invalid ? { retryable: false, details: thrown.fields.issues } : {})
+    }
+  }
+  if (open.stopped) return failed(open.stopped)
+  let output: unknown
+  try {
+    output = await definition.run(input as never, open.context)
+  } catch (thrown) {
+    return failed(thrown)
+  }
+  try {
+    return { type: 'completed', output: encodeJson(output, `output of task ${definition.name}`) }
+  } catch (thrown) {
+    return failed(thrown, { retryable: false })
+  }
+}
+
+function failed(thrown: unknown, over: Partial<Failure> = {}): AttemptEnd {
+  return { type: 'failed', failure: { ...failureOf(thrown), ...over } }
+}

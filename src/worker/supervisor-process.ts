@@ -1,0 +1,138 @@
+/**
+ * The program beside each worker process: it outlives its worker just long enough to end what that one left behind
+ * and to tell (the obituary). The worker's death is the end of the channel.
+ *
+ * It lives in a session of its own, keeps nothing of its worker's open, does not heed SIGTERM, SIGINT or SIGHUP, and
+ * exits as soon as there is nothing left to do.
+ */
+import { closeSync, readdirSync, readFileSync } from 'node:fs'
+import type { Backoff } from '../core/backoff.ts'
+import { backoffMs } from '../core/backoff.ts'
+import { sleep } from '../core/clock.ts'
+import { SystemClock, SystemRandomness } from '../core/system-clock.ts'
+import { isAlive, ProcessTable } from './process-table.ts'
+import type { TreeRoot } from './process-tree.ts'
+import { killMarked, killTree } from './process-tree.ts'
+import type {
+  FromSupervisor,
+  ObituaryReport,
+  ObituaryWriter,
+  RegisteredAttempt,
+  ToSupervisor,
+} from './supervisor-messages.ts'
+
+/** From the channel's end until the worker must be gone. Longer, and it lives: it has another supervisor. */
+const WORKER_EXIT_MS = 2_000
+const OBITUARY_MS = 60_000
+const OBITUARY_BACKOFF: Backoff = { initialMs: 50, factor: 2, maxMs: 2_000, jitter: 0.5 }
+
+const clock = new SystemClock()
+const randomness = new SystemRandomness()
+const table = new ProcessTable(clock, 0)
+const registered = new Map<number, RegisteredAttempt>()
+let watched: Extract<ToSupervisor, { type: 'watch' }> | null = null
+let closing = false
+
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, ignore)
+closeInherited()
+
+process.on('message', (message: ToSupervisor) => {
+  if (message.type === 'watch') {
+    watched = message
+    const ready: FromSupervisor = { type: 'ready' }
+    process.send?.(ready, ignore) // a worker that is gone by now is noticed by the end of the channel
+  } else if (message.type === 'register') registered.set(message.attempt.pid, message.attempt)
+  else if (message.type === 'release') registered.delete(message.pid)
+  else {
+    closing = true
+    process.disconnect()
+  }
+})
+
+process.on('disconnect', () => {
+  finish().then(
+    () => process.exit(0),
+    () => process.exit(1), // nobody is left to tell
+  )
+})
+
+async function finish(): Promise<void> {
+  if (!watched || !(closing || (await workerIsGone(watched.worker)))) return
+  const report = await endEverything(watched.nodeId)
+  if (!closing && watched.obituary) await deliver(watched.obituary, report)
+}
+
+/** The channel ends a moment before its worker is seen to be gone. */
+async function workerIsGone(worker: TreeRoot): Promise<boolean> {
+  const until = clock.monotonic() + WORKER_EXIT_MS
+  while (isAlive(worker.pid, worker.startTime)) {
+    if (clock.monotonic() >= until) return false
+    await sleep(clock, 2)
+  }
+  return true
+}
+
+async function endEverything(nodeId: string): Promise<ObituaryReport> {
+  const marker = { nodeId }
+  // Those that were started and not registered any more are known by their mark alone.
+  const marked = (await table.scan())?.filter(({ nodes }) => nodes.includes(nodeId)) ?? []
+  const roots = new Map<string, RegisteredAttempt | null>()
+  for (const { nodes, attempts } of marked) roots.set(attempts[nodes.indexOf(nodeId)] as string, null)
+  for (const attempt of registered.values()) roots.set(attempt.token, attempt)
+  const report: ObituaryReport = { nodeId, ended: [], left: [] }
+  await Promise.all(
+    Array.from(roots, async ([token, root]) => {
+      const tools = { clock, table }
+      const end = await (root
+        ? killTree({ ...root, marker: { token } }, tools)
+        : killMarked({ token }, tools))
+      if (end.gone) report.ended.push({ token, receipt: end.killed ? 'killed' : 'exited' })
+      else report.left.push({ token, pids: end.left.map(({ pid }) => pid) })
+    }),
+  )
+  await killMarked(marker, { clock, table })
+  return report
+}
+
+async function deliver(
+  obituary: { module: string; argument: unknown },
+  report: ObituaryReport,
+): Promise<void> {
+  const until = clock.monotonic() + OBITUARY_MS
+  clock.setTimer(OBITUARY_MS, () => process.exit(1))
+  for (let tries = 0; ; tries++) {
+    try {
+      const { default: write } = (await import(obituary.module)) as { default: ObituaryWriter }
+      return await write(obituary.argument, report)
+    } catch (error) {
+      if (clock.monotonic() >= until) throw error
+      await sleep(clock, backoffMs(OBITUARY_BACKOFF, tries, randomness.next()))
+    }
+  }
+}
+
+/**
+ * What the worker itself was born with (a lock of `flock`, a socket of systemd) came along: it must not stay open for
+ * as long as this lives. Everything that Node opened for itself closes on exec; what does not was inherited.
+ */
+function closeInherited(): void {
+  let descriptors: number[]
+  try {
+    descriptors = readdirSync('/proc/self/fd').map(Number)
+  } catch {
+    return // no /proc: what was inherited cannot be told apart
+  }
+  for (const descriptor of descriptors) {
+    if (descriptor <= 2) continue
+    try {
+      const flags = /^flags:\s*(\d+)/m.exec(readFileSync(`/proc/self/fdinfo/${descriptor}`, 'latin1'))
+      if (flags && (Number.parseInt(flags[1] as string, 8) & 0o2000000) === 0) closeSync(descriptor)
+    } catch {
+      // the one the list itself was read with
+    }
+  }
+}
+
+function ignore(): void {
+  // nothing to do
+}

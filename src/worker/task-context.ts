@@ -1,0 +1,160 @@
+/**
+ * What a handler is given, inline and in a process of its own alike.
+ * Most handlers never look at most of it, so everything that costs is made when it is first asked for.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { ExtensionAnswer } from '../core/extension.ts'
+import { isMore } from '../core/extension.ts'
+import { decodeJson, encodeJson } from '../core/json.ts'
+import { MAX_DETAILS_BYTES } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import type { Progress, StopReason } from '../core/states.ts'
+import { Stopped } from '../core/task-errors.ts'
+import type { TaskContext } from '../definitions/task.ts'
+import type { Assignment } from '../wire/worker-port.ts'
+import type { AttemptCallbacks } from './attempt.ts'
+import { toProgress } from './progress.ts'
+
+/** The context and what its runner does to it. */
+export interface OpenTaskContext {
+  readonly context: TaskContext
+  /** Why it was told to stop. */
+  readonly stopped: Stopped | null
+  /** Idempotent; the first reason stays. */
+  abort(reason: StopReason): void
+  setDeadline(deadlineAt: number | null, remainingMs: number | null): void
+}
+
+export interface TaskContextParts {
+  clock: Clock
+  logger: Logger
+  callbacks: AttemptCallbacks
+}
+
+/** To be called when the assignment arrives: its remaining times count from here. */
+export function createTaskContext(assignment: Assignment, parts: TaskContextParts): OpenTaskContext {
+  return new AttemptControl(assignment, parts)
+}
+
+/** What is left at arrival, of the limit that ends first. */
+export function remainingMsOf(limits: { attemptMs: number | null; totalMs: number | null }): number | null {
+  const ms = Math.min(limits.attemptMs ?? Infinity, limits.totalMs ?? Infinity)
+  return ms === Infinity ? null : ms
+}
+
+class AttemptControl implements OpenTaskContext {
+  readonly context: TaskContext
+  stopped: Stopped | null = null
+  deadlineAt: number | null = null
+  readonly #clock: Clock
+  #remainingMs: number | null = null
+  #countedFrom = 0
+  #controller: AbortController | null = null
+
+  constructor(assignment: Assignment, parts: TaskContextParts) {
+    this.#clock = parts.clock
+    this.context = new HandlerContext(this, assignment, parts)
+    this.setDeadline(assignment.deadlineAt, remainingMsOf(assignment))
+  }
+
+  get signal(): AbortSignal {
+    if (!this.#controller) {
+      this.#controller = new AbortController()
+      if (this.stopped) this.#controller.abort(this.stopped)
+    }
+    return this.#controller.signal
+  }
+
+  abort(reason: StopReason): void {
+    if (this.stopped) return
+    this.stopped = new Stopped(reason)
+    this.#controller?.abort(this.stopped)
+  }
+
+  setDeadline(deadlineAt: number | null, remainingMs: number | null): void {
+    this.deadlineAt = deadlineAt
+    this.#remainingMs = remainingMs
+    this.#countedFrom = remainingMs === null ? 0 : this.#clock.monotonic()
+  }
+
+  remaining(): number {
+    if (this.#remainingMs === null) return Infinity
+    return Math.max(0, this.#remainingMs - (this.#clock.monotonic() - this.#countedFrom))
+  }
+}
+
+class HandlerContext implements TaskContext {
+  readonly taskId: string
+  readonly attempt: number
+  readonly #control: AttemptControl
+  readonly #assignment: Assignment
+  readonly #parts: TaskContextParts
+  #log: Logger | null = null
+  #progress: Progress = {}
+  #extensions = 0
+
+  constructor(control: AttemptControl, assignment: Assignment, parts: TaskContextParts) {
+    this.taskId = assignment.taskId
+    this.attempt = assignment.attempt
+    this.#control = control
+    this.#assignment = assignment
+    this.#parts = parts
+  }
+
+  get signal(): AbortSignal {
+    return this.#control.signal
+  }
+
+  get deadline(): number | null {
+    return this.#control.deadlineAt
+  }
+
+  get previousDetails(): unknown {
+    return this.#assignment.details === null ? undefined : decodeJson(this.#assignment.details)
+  }
+
+  get log(): Logger {
+    this.#log ??= taskLogger(this.#parts.logger, this.#assignment)
+    return this.#log
+  }
+
+  // Arrow functions: handlers take the context apart in their parameter list.
+  readonly remaining = (): number => this.#control.remaining()
+
+  readonly progress = (value: number | Progress, details?: unknown): void => {
+    const progress = toProgress(value)
+    const encoded = encodeDetails(details)
+    const moved = isMore(progress, this.#progress)
+    this.#progress = progress
+    this.#parts.callbacks.beat({ progress, details: encoded, moved })
+  }
+
+  readonly heartbeat = (details?: unknown): void => {
+    this.#parts.callbacks.beat({ progress: null, details: encodeDetails(details), moved: false })
+  }
+
+  readonly extend = async (
+    request: { progress?: number | Progress; requestId?: string } = {},
+  ): Promise<ExtensionAnswer> => {
+    const progress = request.progress === undefined ? this.#progress : toProgress(request.progress)
+    const requestId = request.requestId ?? `${this.#assignment.token}:${++this.#extensions}`
+    return await this.#parts.callbacks.extend({ requestId, progress })
+  }
+}
+
+function encodeDetails(details: unknown): string | null {
+  return details === undefined
+    ? null
+    : encodeJson(details, 'the details of a progress report', MAX_DETAILS_BYTES)
+}
+
+/** Says with every line whose it is. */
+function taskLogger(logger: Logger, { taskId, name, attempt }: Assignment): Logger {
+  const own = { taskId, task: name, attempt }
+  return {
+    debug: (fields, message) => logger.debug({ ...own, ...fields }, message),
+    info: (fields, message) => logger.info({ ...own, ...fields }, message),
+    warn: (fields, message) => logger.warn({ ...own, ...fields }, message),
+    error: (fields, message) => logger.error({ ...own, ...fields }, message),
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * One attempt from its assignment to its last report. Owns its timers, the throttling of its beats and its way
+ * down the stop ladder: abort signal, grace, forced end, receipt.
+ */
+import type { Clock, Timer } from '../core/clock.ts'
+import type { ExtensionAnswer } from '../core/extension.ts'
+import type { Progress, Receipt, StopReason } from '../core/states.ts'
+import { Stopped } from '../core/task-errors.ts'
+import type { Assignment, LateResult, Report, ReportAnswer } from '../wire/worker-port.ts'
+import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
+import { remainingMsOf } from './task-context.ts'
+
+/** Reports of progress and life go up at most this often. */
+const BEAT_EVERY_MS = 1_000
+/**
+ * The store decides, and its word comes first. This timer is for a store that cannot be reached; it waits a little
+ * so that it never speaks before a store whose clock reads low.
+ */
+const AFTER_STORE_MS = 250
+
+type Beat = { progress: Progress | null; details: string | null; moved: boolean }
+
+export interface AttemptHost {
+  clock: Clock
+  /** Commits the report and answers it. */
+  report(report: Report): Promise<ReportAnswer>
+  start(assignment: Assignment, callbacks: AttemptCallbacks): RunningAttempt
+  /** Nothing of it is left to do here. */
+  gone(attempt: WorkerAttempt): void
+}
+
+export class WorkerAttempt {
+  readonly assignment: Assignment
+  readonly #host: AttemptHost
+  readonly #running: RunningAttempt
+  #stopping: StopReason | null = null
+  #timers: Timer[] = []
+  #waitingBeat: Beat | null = null
+  #beatTimer: Timer | null = null
+  #beatAt = -Infinity
+  /** Settles when its outcome has been reported: it ended, was killed, or was given up as abandoned. */
+  readonly reported: Promise<void>
+
+  constructor(assignment: Assignment, host: AttemptHost) {
+    this.assignment = assignment
+    this.#host = host
+    this.#running = host.start(assignment, {
+      beat: (beat) => this.#beat(beat),
+      extend: (request) => this.#extend(request),
+    })
+    this.#armLimits(assignment)
+    this.reported = this.#run()
+  }
+
+  /** Idempotent: the first reason stays. */
+  stop(reason: StopReason, graceMs: number): void {
+    if (this.#stopping) return
+    this.#stopping = reason
+    this.#clearTimers()
+    this.#running.abort(reason)
+    this.#timers.push(this.#host.clock.setTimer(graceMs, () => this.#graceOver()))
+  }
+
+  setLimits(limits: { deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }): void {
+    if (this.#stopping) return
+    this.#running.setDeadline(limits.deadlineAt, remainingMsOf(limits))
+    this.#clearTimers()
+    this.#armLimits(limits)
+  }
+
+  async #run(): Promise<void> {
+    const graceOver = new Promise<void>((resolve) => {
+      this.#graceOver = resolve
+    })
+    const first = await Promise.race([this.#running.ended, graceOver])
+    if (first) {
+      this.#clearTimers()
+      await this.#reportEnd(first)
+      this.#host.gone(this)
+    } else await this.#force()
+  }
+
+  /** Set by `#run`: the grace of a stop is over. */
+  #graceOver: () => void = () => undefined
+
+  #reportEnd(end: AttemptEnd): Promise<ReportAnswer> {
+    if (!this.#stopping) return this.#report(end)
+    return this.#reportStopped('aborted', lateOf(end))
+  }
+
+  /** The signal was not enough. */
+  async #force(): Promise<void> {
+    const receipt = await this.#running.kill()
+    await this.#reportStopped(receipt, null)
+    if (receipt === 'killed') return this.#host.gone(this)
+    void this.#running.ended.then(async (end) => {
+      await this.#report({ type: 'returned', late: lateOf(end) ?? { failure: FOLLOWED_SIGNAL } })
+      this.#host.gone(this)
+    })
+  }
+
+  #reportStopped(receipt: Receipt, late: LateResult | null): Promise<ReportAnswer> {
+    return this.#report({ type: 'stopped', reason: this.#stopping as StopReason, receipt, late })
+  }
+
+  #report(body: ReportBody): Promise<ReportAnswer> {
+    const { taskId, token } = this.assignment
+    return this.#host.report({ taskId, token, ...body } as Report)
+  }
+
+  #armLimits(limits: { attemptMs: number | null; totalMs: number | null }): void {
+    const { softStopMs, graceMs } = this.assignment
+    for (const [kind, ms] of [
+      ['execution', limits.attemptMs],
+      ['total', limits.totalMs],
+    ] as const) {
+      if (ms === null) continue
+      const reason: StopReason = { code: 'timed_out', kind, message: `its ${kind} limit is over` }
+      this.#timers.push(this.#host.clock.setTimer(ms + AFTER_STORE_MS, () => this.stop(reason, graceMs)))
+    }
+    const remainingMs = remainingMsOf(limits)
+    if (softStopMs > 0 && remainingMs !== null) {
+      const reason: StopReason = { code: 'soft_stop', message: `its deadline is ${softStopMs} ms away` }
+      this.#timers.push(
+        this.#host.clock.setTimer(Math.max(0, remainingMs - softStopMs), () => this.#running.abort(reason)),
+      )
+    }
+  }
+
+  #beat(beat: Beat): void {
+    if (this.#stopping) return
+    const waiting = this.#waitingBeat
+    this.#waitingBeat = {
+      progress: beat.progress ?? waiting?.progress ?? null,
+      details: beat.details ?? waiting?.details ?? null,
+      moved: beat.moved || (waiting?.moved ?? false),
+    }
+    const sinceMs = this.#host.clock.monotonic() - this.#beatAt
+    if (sinceMs >= BEAT_EVERY_MS) this.#sendBeat()
+    else this.#beatTimer ??= this.#host.clock.setTimer(BEAT_EVERY_MS - sinceMs, () => this.#sendBeat())
+  }
+
+  #sendBeat(): void {
+    const beat = this.#waitingBeat
+    this.#beatTimer?.cancel()
+    this.#beatTimer = null
+    if (!beat) return
+    this.#waitingBeat = null
+    this.#beatAt = this.#host.clock.monotonic()
+    void this.#report({ type: 'beat', ...beat }).then((answer) => this.#heed(answer))
+  }
+
+  async #extend(request: { requestId: string; progress: Progress }): Promise<ExtensionAnswer> {
+    const answer = await this.#report({ type: 'extend', ...request })
+    if (answer.type === 'extension') return answer.answer
+    this.#heed(answer)
+    throw new Stopped(this.#stopping ?? { code: 'stale', message: 'not the current attempt any more' })
+  }
+
+  /** A stale answer: somebody else has the task, or nobody. */
+  #heed(answer: ReportAnswer): void {
+    if (answer.type === 'stale') this.stop(answer.reason, this.assignment.graceMs)
+  }
+
+  #clearTimers(): void {
+    for (const timer of this.#timers.splice(0)) timer.cancel()
+    this.#beatTimer?.cancel()
+    this.#beatTimer = null
+  }
+}
+
+type ReportBody = Report extends infer R ? (R extends Report ? Omit<R, 'taskId' | 'token'> : never) : never
+
+const FOLLOWED_SIGNAL = { code: 'aborted', message: 'it followed its signal', retryable: false }
+
+/** What a stopped handler gave back; an error that is just its abort signal says nothing. */
+function lateOf(end: AttemptEnd): LateResult | null {
+  if (end.type === 'completed') return { output: end.output }
+  return STOP_CODES.includes(end.failure.code) ? null : { failure: end.failure }
+}
+
+const STOP_CODES = ['timed_out', 'cancelled', 'stale', 'lease_over', 'closing', 'soft_stop', 'ABORT_ERR']

@@ -1,0 +1,144 @@
+/**
+ * Runs attempts: takes assignments from a manager through the port, gives each to its handler, inline or in a
+ * process of its own, and reports. Knows no store.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { Logger } from '../core/logger.ts'
+import type { StopReason } from '../core/states.ts'
+import type { TaskDefinition } from '../definitions/task.ts'
+import type {
+  Assignment,
+  DownMessage,
+  ManagerPort,
+  Report,
+  ReportAnswer,
+  WorkerSession,
+} from '../wire/worker-port.ts'
+import type { AttemptCallbacks, RunningAttempt } from './attempt.ts'
+import { startInlineAttempt } from './inline-attempt.ts'
+import type { ProcessEnvironment } from './process-attempt.ts'
+import { startProcessAttempt } from './process-attempt.ts'
+import { WorkerAttempt } from './worker-attempt.ts'
+
+export interface WorkerOptions {
+  workerId: string
+  tasks: readonly TaskDefinition[]
+  queues: readonly string[] | null
+  concurrency: number
+  clock: Clock
+  logger: Logger
+  /** For tasks in processes of their own; null when there are none. */
+  processes: ProcessEnvironment | null
+}
+
+interface OutgoingReport {
+  report: Report
+  resolve(answer: ReportAnswer): void
+}
+
+export class Worker {
+  readonly #options: WorkerOptions
+  readonly #tasks: Map<string, TaskDefinition>
+  readonly #attempts = new Map<string, WorkerAttempt>()
+  #session: WorkerSession | null = null
+  #outbox: OutgoingReport[] = []
+
+  constructor(options: WorkerOptions) {
+    this.#options = options
+    this.#tasks = new Map(options.tasks.map((definition) => [definition.name, definition]))
+  }
+
+  attach(manager: ManagerPort): void {
+    const { workerId, queues, concurrency } = this.#options
+    this.#session = manager.attach(
+      { workerId, names: [...this.#tasks.keys()], queues: queues ? [...queues] : null, concurrency },
+      (message) => this.#receive(message),
+    )
+  }
+
+  get running(): number {
+    return this.#attempts.size
+  }
+
+  get idle(): boolean {
+    return this.#outbox.length === 0
+  }
+
+  /** Everything goes down the ladder. */
+  stopAll(reason: StopReason): void {
+    for (const attempt of this.#attempts.values()) attempt.stop(reason, attempt.assignment.graceMs)
+  }
+
+  /** Resolves when every attempt has ended or was given up. */
+  async reported(): Promise<void> {
+    const seen = new Set<WorkerAttempt>()
+    for (;;) {
+      const left = [...this.#attempts.values()].filter((attempt) => !seen.has(attempt))
+      if (left.length === 0) return
+      await Promise.all(left.map(({ reported }) => reported))
+      for (const attempt of left) seen.add(attempt)
+    }
+  }
+
+  detach(): void {
+    this.#session?.detach()
+    this.#session = null
+  }
+
+  #receive(message: DownMessage): void {
+    if (message.type === 'start') {
+      for (const assignment of message.assignments) this.#start(assignment)
+      return
+    }
+    const attempt = this.#attempts.get(keyOf(message))
+    if (message.type === 'stop') {
+      if (attempt) attempt.stop(message.reason, message.graceMs)
+      else this.#reportUnknown(message)
+    } else attempt?.setLimits(message)
+  }
+
+  #start(assignment: Assignment): void {
+    const attempt = new WorkerAttempt(assignment, {
+      clock: this.#options.clock,
+      report: (report) => this.#report(report),
+      start: (toStart, callbacks) => this.#startHandler(toStart, callbacks),
+      gone: (ended) => this.#attempts.delete(keyOf(ended.assignment)),
+    })
+    this.#attempts.set(keyOf(assignment), attempt)
+  }
+
+  #startHandler(assignment: Assignment, callbacks: AttemptCallbacks): RunningAttempt {
+    const definition = this.#tasks.get(assignment.name)
+    const { processes } = this.#options
+    if (!definition)
+      throw new Error(`curfew: assigned ${assignment.name}, which this worker did not announce`)
+    if (definition.isolation === 'process' && processes) {
+      return startProcessAttempt(definition, assignment, callbacks, processes)
+    }
+    return startInlineAttempt(definition, assignment, callbacks, this.#options)
+  }
+
+  /** Told to stop what does not run here: it has ended, and its report is on its way or was lost. */
+  #reportUnknown({ taskId, token, reason }: Extract<DownMessage, { type: 'stop' }>): void {
+    void this.#report({ type: 'stopped', taskId, token, reason, receipt: 'exited', late: null })
+  }
+
+  /** Reports of one turn of the event loop go up together. */
+  #report(report: Report): Promise<ReportAnswer> {
+    return new Promise((resolve) => {
+      this.#outbox.push({ report, resolve })
+      if (this.#outbox.length === 1) this.#options.clock.endOfTurn(() => void this.#flush())
+    })
+  }
+
+  async #flush(): Promise<void> {
+    const outgoing = this.#outbox.splice(0)
+    if (!this.#session) return
+    const answers = await this.#session.report(outgoing.map(({ report }) => report))
+    for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? { type: 'accepted' })
+  }
+}
+
+function keyOf({ taskId, token }: { taskId: string; token: string }): string {
+  return `${taskId} ${token}`
+}
