@@ -4,17 +4,19 @@
 import pino from 'pino'
 import { Client } from './client/client.ts'
 import type { Clock } from './core/clock.ts'
-import { type Duration, durationMs } from './core/duration.ts'
-import { CurfewError } from './core/errors.ts'
+import { sleep } from './core/clock.ts'
+import type { Duration } from './core/duration.ts'
+import { durationMs } from './core/duration.ts'
 import { entryFile } from './core/entry-file.ts'
+import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
 import { MAX_CONCURRENCY } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
-import { sleep } from './core/clock.ts'
 import type { TaskDefinition } from './definitions/task.ts'
 import { checkName } from './definitions/task-policy.ts'
-import { type Engine, openEngine } from './manager/engine.ts'
+import type { Engine } from './manager/engine.ts'
+import { openEngine } from './manager/engine.ts'
 import { isTaskProcess } from './worker/marker.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
 import { ProcessTable, startTimeOf } from './worker/process-table.ts'
@@ -33,7 +35,14 @@ export type { Logger } from './core/logger.ts'
 export type { Progress, Receipt, TaskStatus, TimeoutKind } from './core/states.ts'
 export { Stopped, TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from './core/task-errors.ts'
 export { type TaskContext, type TaskDefinition, type TaskOptions, task } from './definitions/task.ts'
-export type { AttemptView, CancelAnswer, Explanation, MetricView, TaskEventView, TaskView } from './wire/task-service.ts'
+export type {
+  AttemptView,
+  CancelAnswer,
+  Explanation,
+  MetricView,
+  TaskEventView,
+  TaskView,
+} from './wire/task-service.ts'
 
 export interface OpenOptions {
   /** A file name, `:memory:`, or `postgres://…`. */
@@ -83,7 +92,8 @@ export class Curfew extends Client {
     const { tasks, concurrency, queues, workQueues } = checkOptions(options)
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
-    const logger = options.logger ?? pino({ name: 'curfew', level: process.env.CURFEW_LOG ?? 'warn' }, pino.destination(2))
+    const logger =
+      options.logger ?? pino({ name: 'curfew', level: process.env.CURFEW_LOG ?? 'warn' }, pino.destination(2))
     const ids = new IdSource(randomness)
     const engine = await openEngine({
       store: options.store,
@@ -114,7 +124,15 @@ export class Curfew extends Client {
         clock: new SystemClock(),
         logger,
       }
-      const worker = new Worker({ workerId: engine.nodeId, tasks, queues: workQueues, concurrency, clock, logger, processes })
+      const worker = new Worker({
+        workerId: engine.nodeId,
+        tasks,
+        queues: workQueues,
+        concurrency,
+        clock,
+        logger,
+        processes,
+      })
       const curfew = new Curfew(engine, worker, supervisor, clock)
       await engine.start(worker, () => void curfew.close())
       return curfew

@@ -40,13 +40,14 @@ export const openGraphileWorker: OpenSession = async ({ store, purpose, concurre
   const { run, makeWorkerUtils, Logger } = await importPeer<GraphileWorker>('graphile-worker')
   const logger = new Logger(() => () => {})
   const utils = await makeWorkerUtils({ connectionString: store, maxPoolSize: 16, logger })
+  const batched = purpose === 'throughput' || purpose === 'schedule' || purpose === 'idle'
   const runner = await run({
     preset: {
       worker: {
         connectionString: store,
         concurrentJobs: concurrency,
         maxPoolSize: Math.min(concurrency + 2, 25),
-        ...(purpose === 'throughput' || purpose === 'schedule' ? FASTEST : {}),
+        ...(batched ? FASTEST : {}),
       },
     },
     taskList: { noop: ({ n }) => handler({ n }) },

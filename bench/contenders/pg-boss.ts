@@ -31,7 +31,8 @@ interface PgBossPackage {
 const QUEUE = 'noop'
 
 function workOptions(purpose: Purpose, concurrency: number): Record<string, unknown> {
-  const polling = { pollingIntervalSeconds: 0.5 }
+  // A job that is retried is not notified of.
+  const polling = { pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 }
   switch (purpose) {
     case 'throughput':
     case 'schedule':

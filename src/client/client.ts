@@ -1,12 +1,15 @@
 /** What programs call: typed by the definitions, over the service port. */
-import { type Duration, durationMs } from '../core/duration.ts'
+import type { Duration } from '../core/duration.ts'
+import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
-import { TASK_STATUSES, type TaskStatus, type TimeoutKind } from '../core/states.ts'
+import type { TaskStatus, TimeoutKind } from '../core/states.ts'
+import { TASK_STATUSES } from '../core/states.ts'
 import { parseInput } from '../definitions/input-schema.ts'
 import type { TaskDefinition, TaskOptions } from '../definitions/task.ts'
-import { applyOptions, checkName, type TaskPolicy } from '../definitions/task-policy.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
+import { applyOptions, checkName } from '../definitions/task-policy.ts'
 import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
 import { TaskHandle } from './task-handle.ts'
 
@@ -72,7 +75,8 @@ export class Client {
     const tasks: ScheduleRequest['tasks'] = []
     for (const [i, input] of inputs.entries()) {
       if (definition.schema) await parseInput(definition.name, definition.schema, input)
-      const what = inputs.length === 1 ? `input of task ${definition.name}` : `input ${i} of task ${definition.name}`
+      const what =
+        inputs.length === 1 ? `input of task ${definition.name}` : `input ${i} of task ${definition.name}`
       const key = keys?.[i]
       tasks.push({
         input: encodeJson(input, what),
@@ -97,7 +101,10 @@ export class Client {
     const statuses = status === undefined ? null : typeof status === 'string' ? [status] : [...status]
     for (const one of statuses ?? []) {
       if (!TASK_STATUSES.includes(one)) {
-        throw new CurfewError('invalid_option', `list: status '${one}' is none of ${TASK_STATUSES.join(', ')}`)
+        throw new CurfewError(
+          'invalid_option',
+          `list: status '${one}' is none of ${TASK_STATUSES.join(', ')}`,
+        )
       }
     }
     if (!Number.isInteger(limit) || limit < 1 || limit > MAX_PAGE) {
@@ -138,12 +145,19 @@ function checkDefinition(definition: TaskDefinition<never, unknown> | unknown): 
 }
 
 /** The definition's own, unless the call sets something: one object per definition is encoded once. */
-function policyOf(definition: TaskDefinition<never, unknown> | TaskDefinition, options: TaskOptions): TaskPolicy {
+function policyOf(
+  definition: TaskDefinition<never, unknown> | TaskDefinition,
+  options: TaskOptions,
+): TaskPolicy {
   for (const _ in options) return applyOptions(`task ${definition.name}`, definition.policy, options, 'call')
   return definition.policy
 }
 
-function startOf(name: string, delay: Duration | undefined, startAt: Date | number | undefined): ScheduleRequest['start'] {
+function startOf(
+  name: string,
+  delay: Duration | undefined,
+  startAt: Date | number | undefined,
+): ScheduleRequest['start'] {
   if (delay !== undefined && startAt !== undefined) {
     throw new CurfewError('invalid_option', `task ${name}: delay and startAt exclude each other`)
   }

@@ -1,9 +1,11 @@
 /** A task as its caller holds it. */
-import { type Duration, durationMs } from '../core/duration.ts'
+import type { Duration } from '../core/duration.ts'
+import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { decodeJson } from '../core/json.ts'
 import type { TaskStatus } from '../core/states.ts'
-import { TaskCancelled, type TaskErrorFields, TaskFailed, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
+import type { TaskErrorFields } from '../core/task-errors.ts'
+import { TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
 import type {
   AttemptView,
   CancelAnswer,

@@ -29,7 +29,11 @@ export class HandlerError extends CurfewError {
 /** Whatever a handler threw, made storable. */
 export function failureOf(thrown: unknown, depth = 0): Failure {
   if (!(thrown instanceof Error)) {
-    return { code: 'failed', message: cut(typeof thrown === 'string' ? thrown : show(thrown)), retryable: true }
+    return {
+      code: 'failed',
+      message: cut(typeof thrown === 'string' ? thrown : show(thrown)),
+      retryable: true,
+    }
   }
   const { code, retryable, details } = thrown as { code?: unknown; retryable?: unknown; details?: unknown }
   const failure: Failure = {

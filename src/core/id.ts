@@ -40,11 +40,6 @@ export class IdSource {
   }
 }
 
-/** The smallest id that was made at this time or later: where a walk over old rows ends. */
-export function idFloor(prefix: IdPrefix, atMs: number): string {
-  return `${prefix}_${timePart(Math.max(0, atMs))}`
-}
-
 function timePart(ms: number): string {
   let text = ''
   let rest = Math.floor(ms)

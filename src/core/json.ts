@@ -17,10 +17,14 @@ export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_
   if (text === undefined) throw invalid(what, '', `a ${typeof value} is not JSON`)
   // Each check walks the value only when the text gives a reason to.
   if (text.length > maxBytes / 4 && Buffer.byteLength(text) > maxBytes) {
-    throw new CurfewError('too_big', `${what} is ${Buffer.byteLength(text)} bytes; at most ${maxBytes} can be kept`, {
-      hint: 'Keep large data elsewhere and pass a reference to it.',
-      fields: { bytes: Buffer.byteLength(text), maxBytes },
-    })
+    throw new CurfewError(
+      'too_big',
+      `${what} is ${Buffer.byteLength(text)} bytes; at most ${maxBytes} can be kept`,
+      {
+        hint: 'Keep large data elsewhere and pass a reference to it.',
+        fields: { bytes: Buffer.byteLength(text), maxBytes },
+      },
+    )
   }
   if (text.includes('null')) refuseLostNumbers(value, what, '')
   if (text.length > MAX_DEPTH) refuseDepth(text, what)

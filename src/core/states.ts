@@ -7,7 +7,14 @@ export function isEnded(status: TaskStatus): boolean {
   return status !== 'pending' && status !== 'running'
 }
 
-export type AttemptStatus = 'running' | 'stopping' | 'completed' | 'failed' | 'timed_out' | 'cancelled' | 'lost'
+export type AttemptStatus =
+  | 'running'
+  | 'stopping'
+  | 'completed'
+  | 'failed'
+  | 'timed_out'
+  | 'cancelled'
+  | 'lost'
 
 /** Which limit fired. Those of a task, in the order in which they are looked at when several are due. */
 export const TASK_TIMEOUT_KINDS = ['total', 'queue', 'execution', 'heartbeat', 'stuck'] as const

@@ -1,7 +1,8 @@
 /** The errors a caller meets when work it waits for did not complete. */
+
+import { formatDuration } from './duration.ts'
 import { CurfewError } from './errors.ts'
 import type { Failure } from './failure.ts'
-import { formatDuration } from './duration.ts'
 import type { Progress, Receipt, TimeoutKind } from './states.ts'
 
 export interface TaskErrorFields {
@@ -53,11 +54,16 @@ export class TaskTimedOut extends TaskError {
     },
   ) {
     const after = fields.timeoutMs === null ? '' : ` after ${formatDuration(fields.timeoutMs)}`
-    super('task_timed_out', `task ${fields.name} (${fields.taskId}) timed out${after}: ${MEANING[fields.kind]}`, fields, {
-      ...(fields.receipt === 'abandoned' && {
-        hint: "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it.",
-      }),
-    })
+    super(
+      'task_timed_out',
+      `task ${fields.name} (${fields.taskId}) timed out${after}: ${MEANING[fields.kind]}`,
+      fields,
+      {
+        ...(fields.receipt === 'abandoned' && {
+          hint: "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it.",
+        }),
+      },
+    )
     this.kind = fields.kind
     this.timeoutMs = fields.timeoutMs
     this.startedAt = fields.startedAt
@@ -91,7 +97,9 @@ export class TaskCancelled extends TaskError {
 /** The wait was over before the work was. The work goes on. */
 export class WaitTimedOut extends CurfewError {
   constructor(what: string, timeoutMs: number) {
-    super('wait_timed_out', `${what} did not end within ${formatDuration(timeoutMs)}`, { fields: { timeoutMs } })
+    super('wait_timed_out', `${what} did not end within ${formatDuration(timeoutMs)}`, {
+      fields: { timeoutMs },
+    })
   }
 }
 

@@ -2,7 +2,11 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { CurfewError } from '../core/errors.ts'
 
-export async function parseInput(name: string, schema: StandardSchemaV1 | null, input: unknown): Promise<unknown> {
+export async function parseInput(
+  name: string,
+  schema: StandardSchemaV1 | null,
+  input: unknown,
+): Promise<unknown> {
   if (!schema) return input
   const result = await schema['~standard'].validate(input)
   if (!result.issues) return result.value

@@ -2,10 +2,13 @@
  * The options of a task, checked and made whole: durations in milliseconds, defaults filled in, and for every
  * limit where it was set. Stored with each task, so that changing a definition does not change work in flight.
  */
-import { type Backoff, DEFAULT_BACKOFF } from '../core/backoff.ts'
-import { type Duration, durationMs } from '../core/duration.ts'
+import type { Backoff } from '../core/backoff.ts'
+import { DEFAULT_BACKOFF } from '../core/backoff.ts'
+import type { Duration } from '../core/duration.ts'
+import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
-import { DEFAULT_EXTENSION_RULES, type ExtensionRules } from '../core/extension.ts'
+import type { ExtensionRules } from '../core/extension.ts'
+import { DEFAULT_EXTENSION_RULES } from '../core/extension.ts'
 import { MAX_NAME_LENGTH, MAX_RETRIES } from '../core/limits.ts'
 import type { TaskOptions } from './task.ts'
 
@@ -98,7 +101,12 @@ export function checkTaskOptions(
 }
 
 /** `policy` with `options` over it. */
-export function applyOptions(at: string, policy: TaskPolicy, options: TaskOptions, origin: Origin): TaskPolicy {
+export function applyOptions(
+  at: string,
+  policy: TaskPolicy,
+  options: TaskOptions,
+  origin: Origin,
+): TaskPolicy {
   for (const key of Object.keys(options)) {
     if (!OPTION_KEYS.includes(key as keyof TaskOptions)) {
       throw invalid(at, key, `is not an option; there are ${OPTION_KEYS.join(', ')}`)
@@ -111,7 +119,8 @@ export function applyOptions(at: string, policy: TaskPolicy, options: TaskOption
     next[field] = value === null ? null : durationMs(value, `${at}: ${key}`)
     next.origins[key] = origin
   }
-  if (options.onTimeout !== undefined) next.onTimeout = oneOf(at, 'onTimeout', options.onTimeout, ['retry', 'fail'])
+  if (options.onTimeout !== undefined)
+    next.onTimeout = oneOf(at, 'onTimeout', options.onTimeout, ['retry', 'fail'])
   if (options.retries !== undefined) next.retries = whole(at, 'retries', options.retries, 0, MAX_RETRIES)
   if (options.backoff !== undefined) next.backoff = checkBackoff(at, policy.backoff, options.backoff)
   if (options.grace !== undefined) next.graceMs = zeroOrMore(at, 'grace', options.grace)
@@ -121,7 +130,8 @@ export function applyOptions(at: string, policy: TaskPolicy, options: TaskOption
   if (options.priority !== undefined) next.priority = whole(at, 'priority', options.priority, -32_768, 32_767)
   if (options.atMostOnce !== undefined) next.atMostOnce = Boolean(options.atMostOnce)
   if (options.retention !== undefined) next.retentionMs = zeroOrMore(at, 'retention', options.retention)
-  if (options.extensions !== undefined) next.extensions = checkExtensions(at, policy.extensions, options.extensions)
+  if (options.extensions !== undefined)
+    next.extensions = checkExtensions(at, policy.extensions, options.extensions)
   return next
 }
 
@@ -166,10 +176,16 @@ function isSchema(value: unknown): boolean {
 /** Names, queues and keys stand in indexes and in SQL text columns: short, and no NUL or half character. */
 export function checkName(what: string, name: unknown, maxLength = MAX_NAME_LENGTH): string {
   if (typeof name !== 'string' || name === '') {
-    throw new CurfewError('invalid_name', `${what} must be a text that is not empty, got ${JSON.stringify(name)}`)
+    throw new CurfewError(
+      'invalid_name',
+      `${what} must be a text that is not empty, got ${JSON.stringify(name)}`,
+    )
   }
   if (name.length > maxLength) {
-    throw new CurfewError('invalid_name', `${what} has ${name.length} characters; at most ${maxLength} are allowed`)
+    throw new CurfewError(
+      'invalid_name',
+      `${what} has ${name.length} characters; at most ${maxLength} are allowed`,
+    )
   }
   if (name.includes('\u0000') || !name.isWellFormed()) {
     throw new CurfewError('invalid_name', `${what} ${JSON.stringify(name)} holds a NUL or half a character`)

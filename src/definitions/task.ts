@@ -4,7 +4,8 @@ import type { Duration } from '../core/duration.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Progress } from '../core/states.ts'
-import { checkTaskOptions, type TaskPolicy } from './task-policy.ts'
+import type { TaskPolicy } from './task-policy.ts'
+import { checkTaskOptions } from './task-policy.ts'
 
 /** The options a definition and a single call share; the call's win. */
 export interface TaskOptions {

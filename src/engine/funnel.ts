@@ -82,7 +82,9 @@ export class Funnel<Command, Answer, Committed> {
     if (this.#draining || this.#closed) return
     this.#draining = true
     this.#options.clock.endOfTurn(() => {
-      this.#drain().catch((error: unknown) => this.#options.logger.error({ error: String(error) }, 'the funnel stopped'))
+      this.#drain().catch((error: unknown) =>
+        this.#options.logger.error({ error: String(error) }, 'the funnel stopped'),
+      )
     })
   }
 
@@ -145,7 +147,8 @@ export class Funnel<Command, Answer, Committed> {
         if (code === null || code === 'store_refused' || code === 'store_conflict') {
           return this.#isolate(waiting, error)
         }
-        if (tries === 0) this.#options.logger.warn({ code, error: (error as Error).message }, 'the store is not available')
+        if (tries === 0)
+          this.#options.logger.warn({ code, error: (error as Error).message }, 'the store is not available')
         waiting = this.#dropImpatient(waiting, error)
         await this.#wait(backoffMs(STORE_BACKOFF, tries, this.#options.randomness.next()))
         waiting = this.#dropImpatient(waiting, error)

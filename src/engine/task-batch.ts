@@ -6,7 +6,8 @@ import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
 import type { ClaimedTask, EndedTask, NewTask } from '../store/hot-statements.ts'
-import { run, runAll, type Work } from '../store/statement.ts'
+import type { Work } from '../store/statement.ts'
+import { run, runAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { decideTask } from './task-decide.ts'
@@ -20,7 +21,7 @@ export type Command =
   /** Attempts of a process that is gone; `lease`: only those whose lease is over. */
   | { type: 'lose'; nodeId: string; receipt: Receipt; lease: { renewedAt: number; baseMs: number } | null }
   /** All of one name. */
-  | { type: 'schedule'; tasks: (now: number) => NewTask[] }
+  | { type: 'schedule'; name: string; tasks: (now: number) => NewTask[] }
 
 export type Answer =
   | TaskAnswer
@@ -96,7 +97,8 @@ export class TaskBatch {
     }
     yield* this.#flush()
     for (const [index, command] of commands.entries()) {
-      if (command.type === 'schedule') this.answers[index] = yield* this.#schedule(command.tasks(this.committed.now))
+      if (command.type === 'schedule')
+        this.answers[index] = yield* this.#schedule(command.tasks(this.committed.now))
     }
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
     return this
@@ -205,7 +207,8 @@ export class TaskBatch {
       )
     }
     for (const draft of events) {
-      for (const { body, at } of draft.events) this.committed.recorded.push({ row: draft.row, event: body, at })
+      for (const { body, at } of draft.events)
+        this.committed.recorded.push({ row: draft.row, event: body, at })
     }
     for (const { id, reason } of this.#parked) yield* run(statements.parkTask(id, reason))
   }
@@ -233,10 +236,14 @@ export class TaskBatch {
       if (inserted.has(task.id)) return { id: task.id, existing: false }
       const row = byKey.get(task.key)
       if (row?.input === task.input) return { id: row.id, existing: true }
-      throw new CurfewError('key_conflict', `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`, {
-        hint: 'A key stands for one piece of work: use another key for another input.',
-        fields: { key: task.key, taskId: row?.id },
-      })
+      throw new CurfewError(
+        'key_conflict',
+        `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
+        {
+          hint: 'A key stands for one piece of work: use another key for another input.',
+          fields: { key: task.key, taskId: row?.id },
+        },
+      )
     })
   }
 

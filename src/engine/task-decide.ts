@@ -5,8 +5,10 @@
  * the attempt before it has stopped or its worker's lease is over.
  */
 import { unreachable } from '../core/errors.ts'
-import { decideExtension, type ExtensionState, NO_EXTENSIONS } from '../core/extension.ts'
-import { isEnded, type Receipt, type StopReason } from '../core/states.ts'
+import type { ExtensionState } from '../core/extension.ts'
+import { decideExtension, NO_EXTENSIONS } from '../core/extension.ts'
+import type { Receipt, StopReason } from '../core/states.ts'
+import { isEnded } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { TaskDraft } from './task-draft.ts'
 import type { AttemptInput, LateResult, TaskAnswer, TaskInput } from './task-input.ts'
@@ -25,7 +27,9 @@ export function decideTask(row: TaskRow, input: TaskInput, now: number, chance: 
   const due = nextDue(draft.row, draft.policy)
   // A limit that moves later leaves `dueAt` where it is: it is looked at again when it comes up.
   draft.row.dueAt =
-    due !== null && input.type !== 'due' && row.dueAt !== null && row.dueAt > now ? Math.min(due, row.dueAt) : due
+    due !== null && input.type !== 'due' && row.dueAt !== null && row.dueAt > now
+      ? Math.min(due, row.dueAt)
+      : due
   return { draft, answer }
 }
 
@@ -42,7 +46,8 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
     case 'resume':
       return resume(draft)
     case 'lost':
-      if (row.live === 0 || row.nodeId !== input.nodeId) return { type: 'unchanged', reason: 'not its attempt' }
+      if (row.live === 0 || row.nodeId !== input.nodeId)
+        return { type: 'unchanged', reason: 'not its attempt' }
       fireLimits(draft)
       loseAttempt(draft, input.receipt, chance)
       return { type: 'accepted' }
@@ -131,7 +136,13 @@ function extend(draft: TaskDraft, input: Extract<AttemptInput, { type: 'extend' 
   const { answer } = decision
   if (!decision.repeated) {
     row.extension = JSON.stringify(decision.state)
-    draft.record({ type: 'extension_answered', attempt: row.attempt, requestId: input.requestId, progress: input.progress, answer })
+    draft.record({
+      type: 'extension_answered',
+      attempt: row.attempt,
+      requestId: input.requestId,
+      progress: input.progress,
+      answer,
+    })
     if (answer.granted) grant(draft, state.grantedMs, decision.state.grantedMs)
     else if (answer.stopAt !== null) row.exhaustedDeadlineAt = answer.stopAt
   }
@@ -142,14 +153,16 @@ function extend(draft: TaskDraft, input: Extract<AttemptInput, { type: 'extend' 
 function grant(draft: TaskDraft, beforeMs: number, afterMs: number): void {
   const { row, policy, now } = draft
   /** By the total granted, never by more than the limit's own length again. */
-  const moved = (timeoutMs: number, from: number, to: number) => Math.min(to, timeoutMs) - Math.min(from, timeoutMs)
+  const moved = (timeoutMs: number, from: number, to: number) =>
+    Math.min(to, timeoutMs) - Math.min(from, timeoutMs)
   row.exhaustedDeadlineAt = null
   if (row.attemptDeadlineAt !== null && policy.attemptTimeoutMs !== null) {
     row.attemptDeadlineAt += moved(policy.attemptTimeoutMs, beforeMs, afterMs)
   }
   if (row.heartbeatTimeoutMs !== null) row.heartbeatDeadlineAt = now + row.heartbeatTimeoutMs
   if (row.stuckAfterMs !== null) row.stuckDeadlineAt = now + row.stuckAfterMs
-  const cutShort = row.deadlineAt !== null && (row.attemptDeadlineAt === null || row.deadlineAt < row.attemptDeadlineAt)
+  const cutShort =
+    row.deadlineAt !== null && (row.attemptDeadlineAt === null || row.deadlineAt < row.attemptDeadlineAt)
   // The largest total granted to one attempt counts, not the sum over attempts.
   if (cutShort && policy.timeoutMs !== null && afterMs > row.extendedMs) {
     row.deadlineAt = (row.deadlineAt as number) + moved(policy.timeoutMs, row.extendedMs, afterMs)
@@ -191,7 +204,8 @@ function resume(draft: TaskDraft): TaskAnswer {
   if (row.parked === null) return { type: 'unchanged', reason: 'it is not parked' }
   row.parked = null
   draft.record({ type: 'resumed' })
-  if (row.status === 'pending' && row.stopping === 0) draft.requeue(Math.max(row.retryAt ?? row.startAt, draft.now))
+  if (row.status === 'pending' && row.stopping === 0)
+    draft.requeue(Math.max(row.retryAt ?? row.startAt, draft.now))
   return { type: 'accepted' }
 }
 

@@ -13,7 +13,14 @@ import type { TaskEventBody } from './task-event.ts'
 /** What has to happen outside the store, once the decision is committed. */
 export type Effect =
   | { type: 'stop'; nodeId: string; taskId: string; token: string; reason: StopReason; graceMs: number }
-  | { type: 'limits'; nodeId: string; taskId: string; token: string; deadlineAt: number | null; attemptDeadlineAt: number | null }
+  | {
+      type: 'limits'
+      nodeId: string
+      taskId: string
+      token: string
+      deadlineAt: number | null
+      attemptDeadlineAt: number | null
+    }
   | { type: 'settled'; taskId: string }
   | { type: 'ready'; queue: string; name: string }
 
@@ -74,7 +81,11 @@ export class TaskDraft {
   }
 
   /** The attempt is over, one way or the other; `stillRuns` keeps its slot taken. */
-  closeAttempt(status: AttemptStatus, receipt: Receipt, options: { stillRuns?: boolean; failure?: Failure } = {}): void {
+  closeAttempt(
+    status: AttemptStatus,
+    receipt: Receipt,
+    options: { stillRuns?: boolean; failure?: Failure } = {},
+  ): void {
     const { row } = this
     row.live = options.stillRuns ? 1 : 0
     row.stopping = 0

@@ -24,7 +24,13 @@ export type TaskEventBody =
   | { type: 'retry_scheduled'; attempt: number; at: number }
   /** `percent` of a limit are over. */
   | { type: 'limit_warning'; kind: TimeoutKind; percent: number; deadlineAt: number; remainingMs: number }
-  | { type: 'extension_answered'; attempt: number; requestId: string; progress: Progress; answer: ExtensionAnswer }
+  | {
+      type: 'extension_answered'
+      attempt: number
+      requestId: string
+      progress: Progress
+      answer: ExtensionAnswer
+    }
   | { type: 'deadlines_extended'; byMs: number; deadlineAt: number | null }
   /** Something came after the outcome was decided; it changes nothing. */
   | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }

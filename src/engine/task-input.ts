@@ -24,7 +24,12 @@ export type TaskInput =
   /** The process that ran its attempt is gone. `receipt`: what is known of what it left. */
   | { type: 'lost'; nodeId: string; receipt: Receipt }
 
-export type CancelAnswer = 'cancelled' | 'pending_cancelled' | 'already_cancelled' | 'already_completed' | 'not_found'
+export type CancelAnswer =
+  | 'cancelled'
+  | 'pending_cancelled'
+  | 'already_cancelled'
+  | 'already_completed'
+  | 'not_found'
 
 export type TaskAnswer =
   | { type: 'accepted' }
@@ -33,4 +38,3 @@ export type TaskAnswer =
   | { type: 'cancel'; answer: CancelAnswer }
   | { type: 'extended'; deadlineAt: number | null }
   | { type: 'unchanged'; reason: string }
-

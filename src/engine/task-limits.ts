@@ -52,7 +52,8 @@ export function nextDue(row: TaskRow, policy: TaskPolicy): number | null {
   let due = Infinity
   for (const limit of activeLimits(row, policy)) {
     due = Math.min(due, limit.deadlineAt)
-    if ((row.warned & limit.warningBit) === 0 && limit.warningBit > 0) due = Math.min(due, warningAt(limit, policy))
+    if ((row.warned & limit.warningBit) === 0 && limit.warningBit > 0)
+      due = Math.min(due, warningAt(limit, policy))
   }
   if (row.stopBoundAt !== null) due = Math.min(due, row.stopBoundAt)
   const starts = startsAt(row)
@@ -71,12 +72,17 @@ export function newTaskLimits(
   policy: TaskPolicy,
   now: number,
   startAt: number,
-): Omit<NewTask, 'id' | 'name' | 'queue' | 'priority' | 'key' | 'status' | 'input' | 'policy' | 'nodeId' | 'createdAt'> {
+): Omit<
+  NewTask,
+  'id' | 'name' | 'queue' | 'priority' | 'key' | 'status' | 'input' | 'policy' | 'nodeId' | 'createdAt'
+> {
   const deadlineAt = policy.timeoutMs === null ? null : startAt + policy.timeoutMs
   const queueDeadlineAt = policy.queueTimeoutMs === null ? null : startAt + policy.queueTimeoutMs
   const ready = startAt <= now ? 1 : 0
   const early = (deadline: number | null, timeoutMs: number | null) =>
-    deadline === null || timeoutMs === null ? Infinity : deadline - Math.floor(timeoutMs * (1 - policy.warnAt))
+    deadline === null || timeoutMs === null
+      ? Infinity
+      : deadline - Math.floor(timeoutMs * (1 - policy.warnAt))
   const due = Math.min(
     ready ? Infinity : startAt,
     early(deadlineAt, policy.timeoutMs),
@@ -93,7 +99,9 @@ export function newTaskLimits(
     attemptTimeoutMs: policy.attemptTimeoutMs,
     heartbeatTimeoutMs: policy.heartbeatTimeoutMs,
     stuckAfterMs: policy.stuckAfterMs,
-    firstDueMs: perAttempt.length ? Math.min(...perAttempt.map((ms) => ms - Math.floor(ms * (1 - policy.warnAt)))) : null,
+    firstDueMs: perAttempt.length
+      ? Math.min(...perAttempt.map((ms) => ms - Math.floor(ms * (1 - policy.warnAt))))
+      : null,
     graceMs: policy.graceMs,
     dueAt: due === Infinity ? null : due,
   }

@@ -10,16 +10,48 @@ type Outcome = 'completed' | 'failed' | 'timeout' | 'cancelled'
 
 export class TaskMetrics {
   readonly registry = new Registry()
-  readonly #ended = this.#counter('curfew_tasks_ended_total', 'Tasks that reached their outcome', ['queue', 'name', 'outcome'])
+  readonly #ended = this.#counter('curfew_tasks_ended_total', 'Tasks that reached their outcome', [
+    'queue',
+    'name',
+    'outcome',
+  ])
   readonly #timeouts = this.#counter('curfew_task_timeouts_total', 'Tasks that timed out', ['queue', 'kind'])
-  readonly #retries = this.#counter('curfew_task_retries_total', 'Attempts that were scheduled again', ['queue', 'name'])
-  readonly #lost = this.#counter('curfew_attempts_lost_total', 'Attempts whose worker died', ['queue', 'name'])
+  readonly #retries = this.#counter('curfew_task_retries_total', 'Attempts that were scheduled again', [
+    'queue',
+    'name',
+  ])
+  readonly #lost = this.#counter('curfew_attempts_lost_total', 'Attempts whose worker died', [
+    'queue',
+    'name',
+  ])
   readonly #receipts = this.#counter('curfew_receipts_total', 'How stopped attempts ended', ['receipt'])
-  readonly #late = this.#counter('curfew_late_results_total', 'Results that came after the outcome', ['queue', 'name'])
-  readonly #repaired = this.#counter('curfew_repaired_total', 'Records that waited for nothing and were repaired', [])
-  readonly #duration = this.#histogram('curfew_task_duration_seconds', 'From the start of the last attempt to the outcome', ['queue', 'name', 'outcome'], SECONDS)
-  readonly #wait = this.#histogram('curfew_task_queue_wait_seconds', 'From when a task may start to its start', ['queue', 'name'], SECONDS)
-  readonly #lateness = this.#histogram('curfew_deadline_lateness_seconds', 'How late deadlines fired', ['kind'], LATENESS_SECONDS)
+  readonly #late = this.#counter('curfew_late_results_total', 'Results that came after the outcome', [
+    'queue',
+    'name',
+  ])
+  readonly #repaired = this.#counter(
+    'curfew_repaired_total',
+    'Records that waited for nothing and were repaired',
+    [],
+  )
+  readonly #duration = this.#histogram(
+    'curfew_task_duration_seconds',
+    'From the start of the last attempt to the outcome',
+    ['queue', 'name', 'outcome'],
+    SECONDS,
+  )
+  readonly #wait = this.#histogram(
+    'curfew_task_queue_wait_seconds',
+    'From when a task may start to its start',
+    ['queue', 'name'],
+    SECONDS,
+  )
+  readonly #lateness = this.#histogram(
+    'curfew_deadline_lateness_seconds',
+    'How late deadlines fired',
+    ['kind'],
+    LATENESS_SECONDS,
+  )
   readonly #slots = new Gauge({
     name: 'curfew_slots',
     help: 'Slots of this process by state',

@@ -2,10 +2,13 @@
 import { backoffMs } from '../core/backoff.ts'
 import type { Failure } from '../core/failure.ts'
 import { MAX_LATE_BYTES } from '../core/limits.ts'
-import { isEnded, type Receipt } from '../core/states.ts'
-import { RECEIPT_MS, type TaskDraft, timeoutReason } from './task-draft.ts'
+import type { Receipt } from '../core/states.ts'
+import { isEnded } from '../core/states.ts'
+import type { TaskDraft } from './task-draft.ts'
+import { RECEIPT_MS, timeoutReason } from './task-draft.ts'
 import type { LateResult } from './task-input.ts'
-import { type ActiveLimit, activeLimits, startsAt, warningAt } from './task-limits.ts'
+import type { ActiveLimit } from './task-limits.ts'
+import { activeLimits, startsAt, warningAt } from './task-limits.ts'
 
 /** Attempts lost in a row that are repeated; one more and something about the task kills its workers. */
 const MOST_LOSSES = 3
@@ -37,7 +40,8 @@ function fire(draft: TaskDraft, limit: ActiveLimit): void {
   row.losses = 0
   const reason = timeoutReason(kind, deadlineAt, fired.timeoutMs)
   const ofAttempt = kind === 'execution' || kind === 'heartbeat' || kind === 'stuck'
-  const retried = ofAttempt && (kind !== 'execution' || policy.onTimeout === 'retry') && row.failures < policy.retries
+  const retried =
+    ofAttempt && (kind !== 'execution' || policy.onTimeout === 'retry') && row.failures < policy.retries
   if (row.status === 'running') draft.stop(reason)
   if (!retried) {
     const startedAt = row.attempt === 0 ? null : row.startedAt
@@ -75,7 +79,13 @@ export function afterStop(draft: TaskDraft, receipt: Receipt, chance: number): v
 function endTimedOut(draft: TaskDraft): void {
   const { row, policy, now } = draft
   const kind = row.timeoutKind ?? 'execution'
-  const timeoutMs = { total: policy.timeoutMs, queue: policy.queueTimeoutMs, execution: policy.attemptTimeoutMs, heartbeat: policy.heartbeatTimeoutMs, stuck: policy.stuckAfterMs }[kind]
+  const timeoutMs = {
+    total: policy.timeoutMs,
+    queue: policy.queueTimeoutMs,
+    execution: policy.attemptTimeoutMs,
+    heartbeat: policy.heartbeatTimeoutMs,
+    stuck: policy.stuckAfterMs,
+  }[kind]
   draft.end('timed_out', {
     type: 'task_timed_out',
     kind,
@@ -95,7 +105,9 @@ function giveUpReceipt(draft: TaskDraft): void {
   row.receipt = 'unreachable'
   if (!isEnded(row.status)) return // a retry waits for the receipt, or for the lease of its worker
   draft.record({ type: 'attempt_stopped', attempt: row.attempt, receipt: 'unreachable', tookMs: null })
-  draft.closeAttempt(row.status === 'cancelled' ? 'cancelled' : 'timed_out', 'unreachable', { stillRuns: true })
+  draft.closeAttempt(row.status === 'cancelled' ? 'cancelled' : 'timed_out', 'unreachable', {
+    stillRuns: true,
+  })
   draft.settle()
 }
 
@@ -153,7 +165,10 @@ export function lateResult(draft: TaskDraft, late: LateResult): void {
   const { row } = draft
   const kept =
     'output' in late
-      ? { output: late.output.length <= MAX_LATE_BYTES ? late.output : `${late.output.slice(0, MAX_LATE_BYTES)}…` }
+      ? {
+          output:
+            late.output.length <= MAX_LATE_BYTES ? late.output : `${late.output.slice(0, MAX_LATE_BYTES)}…`,
+        }
       : late
   draft.record({ type: 'late_result', attempt: row.attempt, status: row.status, ...kept })
 }
@@ -162,7 +177,8 @@ export function lateResult(draft: TaskDraft, late: LateResult): void {
 function warn(draft: TaskDraft): void {
   const { row, policy, now } = draft
   for (const limit of activeLimits(row, policy)) {
-    if (limit.warningBit === 0 || (row.warned & limit.warningBit) !== 0 || warningAt(limit, policy) > now) continue
+    if (limit.warningBit === 0 || (row.warned & limit.warningBit) !== 0 || warningAt(limit, policy) > now)
+      continue
     row.warned |= limit.warningBit
     draft.record({
       type: 'limit_warning',

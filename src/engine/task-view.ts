@@ -2,14 +2,15 @@
 import { formatDuration } from '../core/duration.ts'
 import type { ExtensionState } from '../core/extension.ts'
 import type { Failure } from '../core/failure.ts'
-import { isEnded, type AttemptStatus, type Progress, TASK_TIMEOUT_KINDS, type TimeoutKind } from '../core/states.ts'
+import type { AttemptStatus, Progress, TimeoutKind } from '../core/states.ts'
+import { isEnded, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
 import { decodePolicy } from './policy-text.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
 import { activeLimits } from './task-limits.ts'
 
-export function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | null {
+function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | null {
   return kind === null ? null : policy[LIMITS[kind].field]
 }
 
@@ -79,7 +80,11 @@ export function attemptViews(row: TaskRow, recorded: readonly AttemptRow[]) {
 }
 
 /** In the order of their numbers: the plain ones from columns, the others from the event rows. */
-export function taskEvents(row: TaskRow, recorded: readonly AttemptRow[], eventRows: readonly EventRow[]): TaskEvent[] {
+export function taskEvents(
+  row: TaskRow,
+  recorded: readonly AttemptRow[],
+  eventRows: readonly EventRow[],
+): TaskEvent[] {
   const events: TaskEvent[] = [
     { taskId: row.id, seq: 1, at: row.createdAt, type: 'task_scheduled', startAt: row.startAt },
   ]
@@ -88,15 +93,23 @@ export function taskEvents(row: TaskRow, recorded: readonly AttemptRow[], eventR
       events.push({ taskId: row.id, seq, at, type: 'attempt_started', attempt, nodeId })
     }
   }
-  for (const attempt of recorded) started(attempt.attempt, attempt.nodeId, attempt.startedAt, attempt.startedSeq)
-  if (row.attempt > (recorded.at(-1)?.attempt ?? 0)) started(row.attempt, row.nodeId, row.startedAt, row.startedSeq)
+  for (const attempt of recorded)
+    started(attempt.attempt, attempt.nodeId, attempt.startedAt, attempt.startedSeq)
+  if (row.attempt > (recorded.at(-1)?.attempt ?? 0))
+    started(row.attempt, row.nodeId, row.startedAt, row.startedSeq)
   for (const { seq, at, body } of eventRows) {
     for (const [i, event] of (JSON.parse(body) as TaskEventBody[]).entries()) {
       events.push({ taskId: row.id, seq: seq + i, at, ...event })
     }
   }
   if (row.status === 'completed' && row.endedAt !== null && row.endedSeq !== null) {
-    events.push({ taskId: row.id, seq: row.endedSeq, at: row.endedAt, type: 'task_completed', attempts: row.attempt })
+    events.push({
+      taskId: row.id,
+      seq: row.endedSeq,
+      at: row.endedAt,
+      type: 'task_completed',
+      attempts: row.attempt,
+    })
   }
   return events.sort((a, b) => a.seq - b.seq)
 }
@@ -178,7 +191,8 @@ function summaryOf(
 function pendingBecause(row: TaskRow, now: number): string {
   if (row.parked !== null) return `parked: ${row.parked}`
   if (row.stopping === 1) return `waits until attempt ${row.attempt} has stopped, then it is retried`
-  if (row.ready === 1) return row.attempt === 0 ? 'waits for a worker' : `waits for a worker, for attempt ${row.attempt + 1}`
+  if (row.ready === 1)
+    return row.attempt === 0 ? 'waits for a worker' : `waits for a worker, for attempt ${row.attempt + 1}`
   const at = row.retryAt ?? row.startAt
   return `${row.retryAt === null ? 'starts' : `is retried (attempt ${row.attempt + 1})`} in ${formatDuration(Math.max(0, at - now))}`
 }

@@ -29,7 +29,9 @@ export interface HeartbeatRow {
   ready: boolean
   peers: NodeRow[] | null
   /** Attempts of this process that somebody has decided to stop. */
-  stops: { taskId: string; token: string; status: string; timeoutKind: string | null; graceMs: number }[] | null
+  stops:
+    | { taskId: string; token: string; status: string; timeoutKind: string | null; graceMs: number }[]
+    | null
   queueList: { name: string; concurrency: number | null }[] | null
 }
 

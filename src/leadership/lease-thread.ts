@@ -10,7 +10,8 @@ import { sleep } from '../core/clock.ts'
 import { assert } from '../core/errors.ts'
 import { SystemClock, SystemRandomness } from '../core/system-clock.ts'
 import { connectionOptions } from '../store/postgres/connection.ts'
-import { heartbeatStatement, type HeartbeatRow } from './heartbeat.ts'
+import type { HeartbeatRow } from './heartbeat.ts'
+import { heartbeatStatement } from './heartbeat.ts'
 import { RENEW_EVERY_MS } from './lease-times.ts'
 import type { FromThread, ThreadStart, ToThread } from './thread-driver.ts'
 
@@ -60,7 +61,13 @@ async function renew(seenTicks: number): Promise<void> {
   connection.client ??= await connect()
   const { client } = connection
   const lead = Atomics.load(ticks, 0) !== seenTicks
-  const { sql, params } = heartbeatStatement({ nodeId: start.nodeId, epoch, lead, ...wanted, virtualNow: null })
+  const { sql, params } = heartbeatStatement({
+    nodeId: start.nodeId,
+    epoch,
+    lead,
+    ...wanted,
+    virtualNow: null,
+  })
   const sentAt = clock.monotonic()
   const { rows } = await client.query({ text: sql, values: params as unknown[] })
   const arrivedAt = clock.monotonic()
@@ -100,7 +107,11 @@ while (!closing) {
     }
     tries = 0
     interrupt = new AbortController()
-    await sleep(clock, Math.max(0, nextRenewal - clock.monotonic()), hints.size > 0 ? AbortSignal.abort() : interrupt.signal)
+    await sleep(
+      clock,
+      Math.max(0, nextRenewal - clock.monotonic()),
+      hints.size > 0 ? AbortSignal.abort() : interrupt.signal,
+    )
     if (hints.size > 0) await sleep(clock, NOTIFY_EVERY_MS)
   } catch (error) {
     send({ type: 'away', error: (error as Error).message })

@@ -13,4 +13,7 @@ export const RENEW_EVERY_MS = 1_000
 /** How far ahead the next deadline is looked for: over the next renewal, with room for a late one. */
 export const HORIZON_MS = 2 * RENEW_EVERY_MS + 500
 
-assert(LEADERSHIP_MS + RENEW_EVERY_MS < ORPHAN_GRACE_MS, 'a takeover must be over before attempts are orphaned')
+assert(
+  LEADERSHIP_MS + RENEW_EVERY_MS < ORPHAN_GRACE_MS,
+  'a takeover must be over before attempts are orphaned',
+)

@@ -17,13 +17,6 @@ export interface Beat {
   lead: boolean
 }
 
-export interface LeaseListener {
-  /** Every renewal: what it brought. */
-  beat(row: HeartbeatRow): void
-  /** Another process has ended this one's lease. */
-  deposed(): void
-}
-
 export class Lease {
   readonly nodeId: string
   readonly #clock: Clock

@@ -23,7 +23,13 @@ export class NodeStatements {
   }
 
   /** Signs in; a process that was declared gone comes back with a higher epoch. */
-  signIn(node: { id: string; host: string; pid: number; now: number; leadUntil: number }): Statement<{ epoch: number }> {
+  signIn(node: {
+    id: string
+    host: string
+    pid: number
+    now: number
+    leadUntil: number
+  }): Statement<{ epoch: number }> {
     return {
       sql: `insert into ${this.#s}nodes (id, epoch, host, pid, pid_started, started_at, renewed_at, lead_until)
         values ($1, 1, $2, $3, '', $4, $4, $5)

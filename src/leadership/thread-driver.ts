@@ -34,7 +34,12 @@ export class ThreadDriver implements LeaseDriver {
   #timer: Timer | null = null
   #closed = false
 
-  constructor(start: Omit<ThreadStart, 'ticks'>, clock: Clock, logger: Logger, listener: LeaseDriverListener) {
+  constructor(
+    start: Omit<ThreadStart, 'ticks'>,
+    clock: Clock,
+    logger: Logger,
+    listener: LeaseDriverListener,
+  ) {
     const ticks = new SharedArrayBuffer(4)
     this.#ticks = new Int32Array(ticks)
     this.#clock = clock

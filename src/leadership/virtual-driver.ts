@@ -17,7 +17,12 @@ export class VirtualDriver implements LeaseDriver {
   #beating: Promise<void> | null = null
   #closed = false
 
-  constructor(store: Store, clock: Clock, node: { nodeId: string; epoch: number }, listener: LeaseDriverListener) {
+  constructor(
+    store: Store,
+    clock: Clock,
+    node: { nodeId: string; epoch: number },
+    listener: LeaseDriverListener,
+  ) {
     this.#store = store
     this.#clock = clock
     this.#nodeId = node.nodeId
@@ -64,7 +69,13 @@ export class VirtualDriver implements LeaseDriver {
   async #beat(): Promise<void> {
     const epoch = this.#epoch
     const sentAt = this.#clock.monotonic()
-    const request = { nodeId: this.#nodeId, epoch, lead: true, ...this.#wanted, virtualNow: this.#clock.wall() }
+    const request = {
+      nodeId: this.#nodeId,
+      epoch,
+      lead: true,
+      ...this.#wanted,
+      virtualNow: this.#clock.wall(),
+    }
     const [row] = await this.#store.read(() => run(heartbeatStatement(request)))
     if (row && !this.#closed) {
       this.#listener.beat({ row, sentAt, arrivedAt: this.#clock.monotonic(), lead: true }, epoch)

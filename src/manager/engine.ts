@@ -15,7 +15,8 @@ import { StoreTime } from '../store/store-time.ts'
 import type { ManagerPort } from '../wire/worker-port.ts'
 import { LocalTaskService } from './local-task-service.ts'
 import { Manager } from './manager.ts'
-import { type Attempts, Membership, signIn } from './membership.ts'
+import type { Attempts } from './membership.ts'
+import { Membership, signIn } from './membership.ts'
 import { SettledWaiters } from './settled-waiters.ts'
 import { Sweeper } from './sweeper.ts'
 
@@ -83,7 +84,9 @@ export class Engine {
     this.nodeId = nodeId
     this.#nodes = new NodeStatements(store.dialect)
     this.#membership =
-      store instanceof PostgresStore ? new Membership(nodeId, opened.epoch, { store, time, clock, logger }) : null
+      store instanceof PostgresStore
+        ? new Membership(nodeId, opened.epoch, { store, time, clock, logger })
+        : null
     this.witness = store instanceof PostgresStore ? { url: store.url, nodeId } : null
     this.#waiters = new SettledWaiters(clock, (asked) => this.#askSettled(asked), POLL[store.dialect])
     this.#manager = new Manager({
@@ -103,7 +106,15 @@ export class Engine {
         storeFailed: (error) => this.#fail(error),
       },
     })
-    this.service = new LocalTaskService({ nodeId, manager: this.#manager, waiters: this.#waiters, store, time, clock, ids })
+    this.service = new LocalTaskService({
+      nodeId,
+      manager: this.#manager,
+      waiters: this.#waiters,
+      store,
+      time,
+      clock,
+      ids,
+    })
     this.#sweeper = new Sweeper({
       store,
       manager: this.#manager,
@@ -150,7 +161,9 @@ export class Engine {
     await this.#membership?.close()
     if (!this.#membership && !this.#failed) {
       const now = this.#time.now()
-      await this.#store.write(null, () => runAll([this.#nodes.setGone(this.nodeId, now), this.#nodes.raiseMeta('clock_mark', now)]))
+      await this.#store.write(null, () =>
+        runAll([this.#nodes.setGone(this.nodeId, now), this.#nodes.raiseMeta('clock_mark', now)]),
+      )
     }
     await this.#store.close()
   }
@@ -162,11 +175,18 @@ export class Engine {
       if (id === this.nodeId) continue
       if (goneAt === null) await this.#options.endLeftovers(id)
       for (;;) {
-        const answer = await this.#manager.submit({ type: 'lose', nodeId: id, receipt: 'killed', lease: null })
+        const answer = await this.#manager.submit({
+          type: 'lose',
+          nodeId: id,
+          receipt: 'killed',
+          lease: null,
+        })
         if (answer.type !== 'lost' || answer.count < MAX_FIRED) break
       }
       const now = this.#time.now()
-      await this.#store.write(null, () => runAll([this.#nodes.setGone(id, now), this.#nodes.removeGone(now + 1)]))
+      await this.#store.write(null, () =>
+        runAll([this.#nodes.setGone(id, now), this.#nodes.removeGone(now + 1)]),
+      )
     }
   }
 

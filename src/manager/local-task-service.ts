@@ -1,5 +1,6 @@
 /** The service port over this process's own manager. */
-import { type Clock, sleep } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
@@ -74,7 +75,7 @@ export class LocalTaskService implements TaskService {
       return named.map(({ id, key, input }) => ({ ...shared, id, key, input }))
     }
     const bytes = tasks.reduce((sum, { input }) => sum + input.length, 0)
-    const answer = await manager.submit({ type: 'schedule', tasks: build }, { bytes })
+    const answer = await manager.submit({ type: 'schedule', name, tasks: build }, { bytes })
     return answer.type === 'scheduled' ? answer.tasks : unexpected(answer)
   }
 
@@ -96,7 +97,10 @@ export class LocalTaskService implements TaskService {
         if (until === Infinity) await told.promise
         else {
           const over = new AbortController()
-          await Promise.race([told.promise, sleep(clock, Math.max(0, until - clock.monotonic()), over.signal)])
+          await Promise.race([
+            told.promise,
+            sleep(clock, Math.max(0, until - clock.monotonic()), over.signal),
+          ])
           over.abort()
           if (clock.monotonic() >= until) {
             const last = await this.#row(id)
@@ -116,7 +120,11 @@ export class LocalTaskService implements TaskService {
   }
 
   async extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }> {
-    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'extend_by', byMs } })
+    const answer = await this.#parts.manager.submit({
+      type: 'input',
+      taskId: id,
+      input: { type: 'extend_by', byMs },
+    })
     return answer.type === 'extended' ? { deadlineAt: answer.deadlineAt } : refused(id, answer)
   }
 
@@ -143,7 +151,10 @@ export class LocalTaskService implements TaskService {
   async list({ cursor, ...filter }: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
     const { store } = this.#parts
     const rows = await store.read(() => run(store.statements.listTasks({ ...filter, after: cursor })))
-    return { tasks: rows.map(taskView), cursor: rows.length === filter.limit ? (rows.at(-1)?.id ?? null) : null }
+    return {
+      tasks: rows.map(taskView),
+      cursor: rows.length === filter.limit ? (rows.at(-1)?.id ?? null) : null,
+    }
   }
 
   async metrics(): Promise<MetricView[]> {
@@ -182,7 +193,8 @@ function refused(id: string, answer: Answer): never {
       fields: { id },
     })
   }
-  if (answer.type === 'unchanged') throw new CurfewError('refused', `task ${id}: ${answer.reason}`, { fields: { id } })
+  if (answer.type === 'unchanged')
+    throw new CurfewError('refused', `task ${id}: ${answer.reason}`, { fields: { id } })
   return unexpected(answer)
 }
 

@@ -8,11 +8,12 @@ import { MAX_CLAIMED, MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { Funnel } from '../engine/funnel.ts'
 import { decodePolicy } from '../engine/policy-text.ts'
-import { type Answer, type ClaimWish, type Command, type Committed, TaskBatch } from '../engine/task-batch.ts'
+import type { Answer, ClaimWish, Command, Committed } from '../engine/task-batch.ts'
+import { TaskBatch } from '../engine/task-batch.ts'
 import type { Effect } from '../engine/task-draft.ts'
 import { TaskMetrics } from '../engine/task-metrics.ts'
-import { HORIZON_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
 import type { Lease } from '../leadership/lease.ts'
+import { HORIZON_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
 import type { ClaimedTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { QueueRow } from '../store/statements.ts'
@@ -166,10 +167,15 @@ export class Manager implements ManagerPort {
       overdueMs: LEADERSHIP_MS,
       chance: () => randomness.next(),
     }
+    // What is scheduled in this batch can be claimed in it too.
+    if (commands.some((command) => command.type === 'schedule' && this.#runs(command.name)))
+      this.#workMayWait = true
     const wish = first ? this.#wish() : null
     if (wish) this.#workMayWait = false
     try {
-      return await store.write(lease?.fence() ?? null, () => new TaskBatch(context, time.now(), wish).apply(commands))
+      return await store.write(lease?.fence() ?? null, () =>
+        new TaskBatch(context, time.now(), wish).apply(commands),
+      )
     } catch (error) {
       if (wish) this.#workMayWait = true
       throw error
@@ -202,7 +208,16 @@ export class Manager implements ManagerPort {
     for (const { row, event } of committed.recorded) {
       this.metrics.recorded(row, event)
       if (event.type === 'task_timed_out') {
-        logger.info({ taskId: row.id, task: row.name, kind: event.kind, deadline: event.deadlineAt, lateMs: event.lateMs }, 'Task timed out')
+        logger.info(
+          {
+            taskId: row.id,
+            task: row.name,
+            kind: event.kind,
+            deadline: event.deadlineAt,
+            lateMs: event.lateMs,
+          },
+          'Task timed out',
+        )
       }
     }
     for (const { queue, name, startedAt } of committed.completed) {
@@ -210,7 +225,6 @@ export class Manager implements ManagerPort {
     }
     // A claim that was filled says nothing about what is left.
     if (wish && claimed.length >= wish.slots) this.#workMayWait = true
-    if (committed.newTasks.some(({ ready }) => ready === 1) && !wish) this.#workMayWait = true
     if (wish && claimed.length) this.#start(claimed, wish.token, now)
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
@@ -219,9 +233,11 @@ export class Manager implements ManagerPort {
 
   /** Whether this process has taken, or can at once take, everything it has just stored. */
   #takesAll(tasks: readonly { name: string; queue: string }[], claimed: number): boolean {
-    const session = this.#session
-    if (!session) return false
-    return tasks.length - claimed <= this.freeSlots && tasks.every(({ name }) => session.hello.names.includes(name))
+    return tasks.length - claimed <= this.freeSlots && tasks.every(({ name }) => this.#runs(name))
+  }
+
+  #runs(name: string): boolean {
+    return this.#session?.hello.names.includes(name) ?? false
   }
 
   #tellEffect(effect: Effect, now: number): void {
@@ -282,7 +298,10 @@ export class Manager implements ManagerPort {
           const answer = await this.submit({ type: 'input', taskId, input }, { patient: true, bytes })
           return reportAnswer(answer)
         } catch (error) {
-          this.#options.logger.error({ taskId, type: report.type, error: String(error) }, 'a report could not be stored')
+          this.#options.logger.error(
+            { taskId, type: report.type, error: String(error) },
+            'a report could not be stored',
+          )
           return { type: 'stale', reason: { code: 'stale', message: String(error) } }
         }
       }),
@@ -297,7 +316,10 @@ export class Manager implements ManagerPort {
     if (report.type === 'stopped' && report.receipt === 'abandoned') {
       slot.abandoned = true
       if ([...session.slots.values()].every(({ abandoned }) => abandoned) && session.free === 0) {
-        this.#options.logger.error({ slots: session.slots.size }, 'every slot is held by a handler that ignored its signal')
+        this.#options.logger.error(
+          { slots: session.slots.size },
+          'every slot is held by a handler that ignored its signal',
+        )
       }
       return
     }

@@ -6,9 +6,10 @@ import { hostname } from 'node:os'
 import type { Clock, Timer } from '../core/clock.ts'
 import type { Logger } from '../core/logger.ts'
 import type { StopReason, TimeoutKind } from '../core/states.ts'
-import { ATTEMPT_LEASE_BASE_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
-import { type Beat, Lease } from '../leadership/lease.ts'
+import type { Beat } from '../leadership/lease.ts'
+import { Lease } from '../leadership/lease.ts'
 import type { LeaseDriver } from '../leadership/lease-driver.ts'
+import { ATTEMPT_LEASE_BASE_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
 import { NodeStatements } from '../leadership/node-statements.ts'
 import { ThreadDriver } from '../leadership/thread-driver.ts'
 import { VirtualDriver } from '../leadership/virtual-driver.ts'
@@ -124,7 +125,8 @@ export class Membership {
     const { store, logger } = this.#parts
     try {
       if (kind === 'work' && nodeId !== this.lease.nodeId) this.#manager?.workArrived()
-      if (kind === 'gone' && nodeId && nodeId !== this.lease.nodeId) await this.#peers?.takeOver(nodeId, 'killed')
+      if (kind === 'gone' && nodeId && nodeId !== this.lease.nodeId)
+        await this.#peers?.takeOver(nodeId, 'killed')
       if (kind === 'stop' && nodeId === this.lease.nodeId) {
         const stopping = await store.read(() => run(store.statements.stoppingTasks(nodeId)))
         for (const { id, token, status, timeoutKind, graceMs } of stopping) {
@@ -133,7 +135,10 @@ export class Membership {
         }
       }
     } catch (error) {
-      logger.warn({ hint, error: (error as Error).message }, 'a hint could not be followed; the next renewal will')
+      logger.warn(
+        { hint, error: (error as Error).message },
+        'a hint could not be followed; the next renewal will',
+      )
     }
   }
 
@@ -176,5 +181,9 @@ export class Membership {
 
 function stopReason(status: string, kind: string | null): StopReason {
   if (status === 'cancelled') return { code: 'cancelled', message: 'it was cancelled' }
-  return { code: 'timed_out', kind: (kind ?? 'total') as TimeoutKind, message: `its ${kind ?? 'total'} limit is over` }
+  return {
+    code: 'timed_out',
+    kind: (kind ?? 'total') as TimeoutKind,
+    message: `its ${kind ?? 'total'} limit is over`,
+  }
 }

@@ -2,13 +2,16 @@
  * What one renewal of the leases brings: news of peers. Takes over what a dead one left: at once when it is proven
  * gone, else when the leases of its attempts are over.
  */
-import type { Logger } from '../core/logger.ts'
+
 import { MAX_FIRED } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
 import type { Receipt } from '../core/states.ts'
-import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import type { Lease } from '../leadership/lease.ts'
-import { type NodeRow, NodeStatements } from '../leadership/node-statements.ts'
-import { run, type Work } from '../store/statement.ts'
+import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
+import type { NodeRow } from '../leadership/node-statements.ts'
+import { NodeStatements } from '../leadership/node-statements.ts'
+import type { Work } from '../store/statement.ts'
+import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
 import type { Manager } from './manager.ts'
 
@@ -49,7 +52,8 @@ export class PeerWatch {
   async #lookAt(peer: NodeRow, now: number): Promise<void> {
     if (peer.goneAt !== null) {
       await this.takeOver(peer.id, 'killed')
-      if (peer.goneAt < now - KEEP_GONE_MS) await this.#write(() => run(this.#statements.removeGone(now - KEEP_GONE_MS)))
+      if (peer.goneAt < now - KEEP_GONE_MS)
+        await this.#write(() => run(this.#statements.removeGone(now - KEEP_GONE_MS)))
       return
     }
     if (peer.renewedAt + ATTEMPT_LEASE_BASE_MS >= now || !this.#lease.mayJudge(now)) return
@@ -57,7 +61,10 @@ export class PeerWatch {
     if (peer.leadUntil > 0) {
       const [deposed] = await this.#write(() => run(this.#statements.depose(peer)))
       if (!deposed) return
-      this.#logger.warn({ nodeId: peer.id, silentMs: now - peer.renewedAt }, 'a process has not renewed its lease')
+      this.#logger.warn(
+        { nodeId: peer.id, silentMs: now - peer.renewedAt },
+        'a process has not renewed its lease',
+      )
     }
     const lease = { renewedAt: peer.renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS }
     await this.#lose(peer.id, 'unreachable', lease)
@@ -70,7 +77,11 @@ export class PeerWatch {
     await this.#lose(nodeId, receipt, null)
   }
 
-  async #lose(nodeId: string, receipt: Receipt, lease: { renewedAt: number; baseMs: number } | null): Promise<void> {
+  async #lose(
+    nodeId: string,
+    receipt: Receipt,
+    lease: { renewedAt: number; baseMs: number } | null,
+  ): Promise<void> {
     for (;;) {
       const answer = await this.#manager.submit({ type: 'lose', nodeId, receipt, lease }, { patient: true })
       if (answer.type !== 'lost' || answer.count < MAX_FIRED) return

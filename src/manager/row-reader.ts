@@ -38,7 +38,8 @@ export class RowReader {
     const wanted = this.#wanted
     this.#wanted = []
     this.#reading++
-    for (let i = 0; i < wanted.length; i += MOST_AT_ONCE) await this.#readSome(wanted.slice(i, i + MOST_AT_ONCE))
+    for (let i = 0; i < wanted.length; i += MOST_AT_ONCE)
+      await this.#readSome(wanted.slice(i, i + MOST_AT_ONCE))
     this.#reading--
   }
 

@@ -15,7 +15,11 @@ export class SettledWaiters {
   #closed = false
 
   /** `ask` answers which of these have settled. */
-  constructor(clock: Clock, ask: (ids: string[]) => Promise<string[]>, poll: { firstMs: number; longestMs: number }) {
+  constructor(
+    clock: Clock,
+    ask: (ids: string[]) => Promise<string[]>,
+    poll: { firstMs: number; longestMs: number },
+  ) {
     this.#clock = clock
     this.#ask = ask
     this.#firstMs = poll.firstMs

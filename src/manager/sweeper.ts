@@ -3,12 +3,12 @@
  * those that wait for nothing, which none should.
  */
 import type { Clock, Timer } from '../core/clock.ts'
-import type { Logger } from '../core/logger.ts'
 import { MAX_SWEPT } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
 import { decodePolicy } from '../engine/policy-text.ts'
-import type { Fence, Store } from '../store/store.ts'
 import { run, runAll } from '../store/statement.ts'
 import type { SweptTask } from '../store/statements.ts'
+import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 
@@ -89,7 +89,10 @@ export class Sweeper {
       const ownerless = row.live === 1 && !known.includes(row.nodeId)
       if (!stranded && !ownerless) continue
       manager.metrics.repaired()
-      logger.warn({ taskId: row.id, status: row.status }, 'a record waited for nothing; it is looked at again')
+      logger.warn(
+        { taskId: row.id, status: row.status },
+        'a record waited for nothing; it is looked at again',
+      )
       await manager.submit({
         type: 'input',
         taskId: row.id,

@@ -110,7 +110,8 @@ create table {s}events (
 `,
 ]
 
-export const META_TABLE = 'create table if not exists {s}meta (key text not null primary key, value text not null) {strict}'
+export const META_TABLE =
+  'create table if not exists {s}meta (key text not null primary key, value text not null) {strict}'
 
 export function schemaText(template: string, dialect: 'sqlite' | 'postgres'): string {
   const words =

@@ -1,20 +1,19 @@
 /** Every other statement: one text for both dialects, apart from locks and lists. */
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
-import { type Dialect, POSTGRES, SQLITE } from './dialect.ts'
+import type { Dialect } from './dialect.ts'
+import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
 import { POSTGRES_HOT } from './postgres/postgres-hot.ts'
 import { SQLITE_HOT } from './sqlite/sqlite-hot.ts'
 import type { Statement } from './statement.ts'
+import type { AttemptRow, EventRow, TaskRow } from './task-row.ts'
 import {
   ATTEMPT_COLUMNS,
-  type AttemptRow,
   CHANGING_FIELDS,
   EVENT_COLUMNS,
-  type EventRow,
   selectList,
   TASK_COLUMNS,
   TASK_FIELDS,
-  type TaskRow,
 } from './task-row.ts'
 
 export interface TaskFilter {
@@ -95,7 +94,12 @@ export class Statements {
   }
 
   insertAttempts(rows: readonly AttemptRow[]): Statement {
-    return this.#d.insert(`${this.#d.s}attempts`, ATTEMPT_COLUMNS, rows, 'on conflict (task_id, attempt) do nothing')
+    return this.#d.insert(
+      `${this.#d.s}attempts`,
+      ATTEMPT_COLUMNS,
+      rows,
+      'on conflict (task_id, attempt) do nothing',
+    )
   }
 
   /** How the attempt of an earlier record really stopped, when that is learnt later. */
@@ -161,7 +165,9 @@ export class Statements {
   }
 
   /** Attempts of this node that are to stop. */
-  stoppingTasks(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'status' | 'timeoutKind' | 'graceMs'>> {
+  stoppingTasks(
+    nodeId: string,
+  ): Statement<Pick<TaskRow, 'id' | 'token' | 'status' | 'timeoutKind' | 'graceMs'>> {
     return {
       sql: `select ${selectList(['id', 'token', 'status', 'timeoutKind', 'graceMs'], 't')} from ${this.#d.s}tasks t
         where node_id = $1 and live = 1 and stopping = 1`,
@@ -170,7 +176,13 @@ export class Statements {
   }
 
   /** Of a node that is no more and that none will be: those whose lease is over. */
-  expiredTasks(nodeId: string, renewedAt: number, now: number, baseLeaseMs: number, limit: number): Statement<TaskRow> {
+  expiredTasks(
+    nodeId: string,
+    renewedAt: number,
+    now: number,
+    baseLeaseMs: number,
+    limit: number,
+  ): Statement<TaskRow> {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
@@ -181,7 +193,10 @@ export class Statements {
 
   /** A record that cannot be decided about: nothing of it is handed out and nothing of it is due. */
   parkTask(id: string, reason: string): Statement {
-    return { sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null where id = $1`, params: [id, reason] }
+    return {
+      sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null where id = $1`,
+      params: [id, reason],
+    }
   }
 
   queues(): Statement<QueueRow> {
@@ -189,7 +204,10 @@ export class Statements {
   }
 
   addQueue(name: string): Statement {
-    return { sql: `insert into ${this.#d.s}queues (name) values ($1) on conflict (name) do nothing`, params: [name] }
+    return {
+      sql: `insert into ${this.#d.s}queues (name) values ($1) on conflict (name) do nothing`,
+      params: [name],
+    }
   }
 
   setQueue(name: string, concurrency: number | null): Statement {
@@ -229,7 +247,10 @@ export class Statements {
     const list = this.#d.list(ids)
     return [
       { sql: `delete from ${s}events where root_id ${this.#d.inList('$1')}`, params: [list] },
-      { sql: `delete from ${s}tasks where id ${this.#d.inList('$1')} and settled_at is not null and live = 0`, params: [list] },
+      {
+        sql: `delete from ${s}tasks where id ${this.#d.inList('$1')} and settled_at is not null and live = 0`,
+        params: [list],
+      },
     ]
   }
 }

@@ -10,7 +10,10 @@ export function storeLocation(store: string): StoreLocation {
   if (/^postgres(ql)?:\/\//.test(store)) return { dialect: 'postgres', url: store }
   const scheme = /^([a-z][a-z0-9+.-]+):\/\//i.exec(store)
   if (scheme) {
-    throw new CurfewError('invalid_option', `store: '${scheme[1]}' is not known: a file name, :memory: or postgres://…`)
+    throw new CurfewError(
+      'invalid_option',
+      `store: '${scheme[1]}' is not known: a file name, :memory: or postgres://…`,
+    )
   }
   return { dialect: 'sqlite', file: store }
 }

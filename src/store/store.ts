@@ -2,10 +2,8 @@
  * The port to the database. Adapters: `sqlite/sqlite-store.ts`, `postgres/postgres-store.ts`.
  * It owns connections, transactions, the schema and the texts of all statements; it decides nothing.
  */
-import type { Clock } from '../core/clock.ts'
-import type { Logger } from '../core/logger.ts'
-import type { Statements } from './statements.ts'
 import type { Work } from './statement.ts'
+import type { Statements } from './statements.ts'
 
 /** Checked inside every transaction that decides: zero rows means that this process has to step down. */
 export interface Fence {
@@ -23,9 +21,4 @@ export interface Store {
   /** The store's clock in milliseconds, before any correction. */
   readClock(): Promise<number>
   close(): Promise<void>
-}
-
-export interface StoreOptions {
-  clock: Clock
-  logger: Logger
 }

@@ -5,7 +5,8 @@
  * What a handler waits for outside the clock (files, network, processes) takes real time and is not waited for.
  */
 import type { Clock, Timer, TimerOptions, VirtualTime } from '../core/clock.ts'
-import { type Duration, durationMs } from '../core/duration.ts'
+import type { Duration } from '../core/duration.ts'
+import { durationMs } from '../core/duration.ts'
 
 interface PendingTimer {
   at: number

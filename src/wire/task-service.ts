@@ -103,7 +103,12 @@ export interface ListRequest {
   limit: number
 }
 
-export type CancelAnswer = 'cancelled' | 'pending_cancelled' | 'already_cancelled' | 'already_completed' | 'not_found'
+export type CancelAnswer =
+  | 'cancelled'
+  | 'pending_cancelled'
+  | 'already_cancelled'
+  | 'already_completed'
+  | 'not_found'
 
 export interface MetricView {
   name: string

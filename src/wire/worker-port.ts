@@ -41,7 +41,14 @@ export type DownMessage =
   | { type: 'start'; assignments: Assignment[] }
   | { type: 'stop'; taskId: string; token: string; reason: StopReason; graceMs: number }
   /** Its limits moved: what is left of them now. */
-  | { type: 'limits'; taskId: string; token: string; deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }
+  | {
+      type: 'limits'
+      taskId: string
+      token: string
+      deadlineAt: number | null
+      attemptMs: number | null
+      totalMs: number | null
+    }
 
 /** What a handler gave back although its attempt was stopped. */
 export type LateResult = { output: string } | { failure: Failure }

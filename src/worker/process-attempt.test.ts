@@ -210,6 +210,7 @@ describe('stopping it', () => {
   test('a process that was stopped with SIGSTOP is killed', async () => {
     const { attempt } = start(tasks.ignoring)
     const [main] = await until('the process', ours)
+    expect(main).toMatchObject({ group: main!.pid, session: main!.pid })
     process.kill(main!.pid, 'SIGSTOP')
     await until('it to stop', () => stateOf(main!.pid) === 'T')
     expect(await attempt.kill()).toBe('killed')

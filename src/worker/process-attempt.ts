@@ -155,8 +155,7 @@ class ProcessAttempt implements RunningAttempt {
     const elapsedMs = this.#environment.clock.monotonic() - this.#countedFrom
     const attemptMs = this.#remainingMs === null ? null : Math.max(0, this.#remainingMs - elapsedMs)
     const assignment = { ...this.#assignment, deadlineAt: this.#deadlineAt, attemptMs, totalMs: null }
-    this.#send({ type: 'run', file: this.#file, assignment })
-    if (this.#reason) this.#send({ type: 'abort', reason: this.#reason })
+    this.#send({ type: 'run', file: this.#file, assignment, stop: this.#reason })
   }
 
   #extend(requestId: string, progress: object): void {

@@ -5,7 +5,6 @@
  * It lives in a session of its own, keeps nothing of its worker's open, does not heed SIGTERM, SIGINT or SIGHUP, and
  * exits as soon as there is nothing left to do.
  */
-import { closeSync, readdirSync, readFileSync } from 'node:fs'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
 import { sleep } from '../core/clock.ts'
@@ -34,7 +33,6 @@ let watched: Extract<ToSupervisor, { type: 'watch' }> | null = null
 let closing = false
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, ignore)
-closeInherited()
 
 process.on('message', (message: ToSupervisor) => {
   if (message.type === 'watch') {
@@ -107,28 +105,6 @@ async function deliver(
     } catch (error) {
       if (clock.monotonic() >= until) throw error
       await sleep(clock, backoffMs(OBITUARY_BACKOFF, tries, randomness.next()))
-    }
-  }
-}
-
-/**
- * What the worker itself was born with (a lock of `flock`, a socket of systemd) came along: it must not stay open for
- * as long as this lives. Everything that Node opened for itself closes on exec; what does not was inherited.
- */
-function closeInherited(): void {
-  let descriptors: number[]
-  try {
-    descriptors = readdirSync('/proc/self/fd').map(Number)
-  } catch {
-    return // no /proc: what was inherited cannot be told apart
-  }
-  for (const descriptor of descriptors) {
-    if (descriptor <= 2) continue
-    try {
-      const flags = /^flags:\s*(\d+)/m.exec(readFileSync(`/proc/self/fdinfo/${descriptor}`, 'latin1'))
-      if (flags && (Number.parseInt(flags[1] as string, 8) & 0o2000000) === 0) closeSync(descriptor)
-    } catch {
-      // the one the list itself was read with
     }
   }
 }

@@ -7,7 +7,8 @@ import type { Assignment } from '../wire/worker-port.ts'
 import type { AttemptEnd } from './attempt.ts'
 
 export type ToTaskProcess =
-  | { type: 'run'; file: string; assignment: Assignment }
+  /** `stop`: it was told to before it could listen. */
+  | { type: 'run'; file: string; assignment: Assignment; stop: StopReason | null }
   | { type: 'abort'; reason: StopReason }
   | { type: 'deadline'; deadlineAt: number | null; remainingMs: number | null }
   | { type: 'extension'; requestId: string; answer: ExtensionAnswer }

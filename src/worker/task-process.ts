@@ -27,6 +27,7 @@ process.on('message', ({ curfew: message }: Partial<Envelope<ToTaskProcess>>) =>
   if (!message) return
   if (message.type === 'run') {
     open = createTaskContext(message.assignment, { clock, logger: channel.logger, callbacks: channel })
+    if (message.stop) open.abort(message.stop)
     run(message, open).then(
       (end) => channel.end(end, () => process.exit(0)),
       (error) => channel.end({ type: 'failed', failure: failureOf(error) }, () => process.exit(1)),

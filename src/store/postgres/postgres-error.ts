@@ -5,19 +5,31 @@ const CONFLICTS = ['40001', '40P01', '55P03']
 const FULL = ['53100', '53200', '53400']
 /** Shutting down, starting up, too many connections, connection failures. */
 const UNAVAILABLE = /^(08|57P|53300|25006)/
-const NETWORK = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH', 'EAI_AGAIN']
+const NETWORK = [
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOTFOUND',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'EAI_AGAIN',
+]
 /** What pg says without a code when a connection ends or does not come. */
-const LOST = /connection terminated|timeout (exceeded )?when|query read timeout|connection error|client has encountered/i
+const LOST =
+  /connection terminated|timeout (exceeded )?when|query read timeout|connection error|client has encountered/i
 const IO = ['58030', 'XX001', 'XX002']
 
 export function postgresError(error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const { code, message } = error as { code?: string; message: string }
-  if (code !== undefined && CONFLICTS.includes(code)) return new StoreError('store_conflict', message, { cause: error })
+  if (code !== undefined && CONFLICTS.includes(code))
+    return new StoreError('store_conflict', message, { cause: error })
   if (code !== undefined && FULL.includes(code)) {
     return new StoreError('store_full', `PostgreSQL has no space left: ${message}`, { cause: error })
   }
-  if (code !== undefined && IO.includes(code)) return new StoreError('store_failed', message, { cause: error })
+  if (code !== undefined && IO.includes(code))
+    return new StoreError('store_failed', message, { cause: error })
   const lost = code !== undefined ? NETWORK.includes(code) || UNAVAILABLE.test(code) : LOST.test(message)
   if (lost) {
     return new StoreError('store_unavailable', `PostgreSQL cannot be reached: ${message}`, {

@@ -3,15 +3,8 @@
  * Plans must not depend on statistics (a table analyzed while nothing ran makes the planner expect one running
  * row): write transactions switch off everything but index scans and nested loops.
  */
-import {
-  CLAIMED_FIELDS,
-  COMPLETE_SETS,
-  claimSets,
-  ENDED_FIELDS,
-  type HotStatements,
-  NEW_TASK_FIELDS,
-  type NewTask,
-} from '../hot-statements.ts'
+import type { HotStatements, NewTask } from '../hot-statements.ts'
+import { CLAIMED_FIELDS, COMPLETE_SETS, claimSets, ENDED_FIELDS, NEW_TASK_FIELDS } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
@@ -81,7 +74,12 @@ export const POSTGRES_HOT: HotStatements = {
   completeTasks(now, rows) {
     return {
       sql: COMPLETE,
-      params: [now, rows.map(({ id }) => id), rows.map(({ token }) => token), rows.map(({ output }) => output)],
+      params: [
+        now,
+        rows.map(({ id }) => id),
+        rows.map(({ token }) => token),
+        rows.map(({ output }) => output),
+      ],
     }
   },
   dueTasks(now, peers, overdueMs, limit) {
@@ -100,6 +98,9 @@ function insertGroup(rows: readonly NewTask[]): Statement<{ id: string }> {
     sql: keyed
       ? `${INSERT} on conflict (name, key) where key is not null do nothing returning id`
       : `${INSERT} returning id`,
-    params: [...VARYING.map((field) => rows.map((row) => row[field])), ...SHARED.map((field) => first[field])],
+    params: [
+      ...VARYING.map((field) => rows.map((row) => row[field])),
+      ...SHARED.map((field) => first[field]),
+    ],
   }
 }

@@ -3,15 +3,16 @@
  * A commit whose answer is lost is looked up by its transaction's number, never repeated.
  */
 import pg from 'pg'
-import { type Clock, sleep } from '../../core/clock.ts'
+import type { Clock } from '../../core/clock.ts'
+import { sleep } from '../../core/clock.ts'
 import type { Logger } from '../../core/logger.ts'
 import type { Statement, Work } from '../statement.ts'
 import { Statements } from '../statements.ts'
 import type { Fence, Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
 import { connectionOptions, READ_CLOCK } from './connection.ts'
-import { migratePostgres } from './postgres-migrate.ts'
 import { postgresError } from './postgres-error.ts'
+import { migratePostgres } from './postgres-migrate.ts'
 
 const CONNECTIONS = 6
 /** How long an unknown commit is asked for, over new connections. */
@@ -36,7 +37,9 @@ export class PostgresStore implements Store {
 
   static async open(url: string, clock: Clock, logger: Logger): Promise<PostgresStore> {
     const pool = new pg.Pool({ ...connectionOptions(url), max: CONNECTIONS, idleTimeoutMillis: 30_000 })
-    pool.on('error', (error) => logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'))
+    pool.on('error', (error) =>
+      logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'),
+    )
     const store = new PostgresStore(url, pool, clock)
     try {
       await migratePostgres(pool, clock, logger)
@@ -65,7 +68,10 @@ export class PostgresStore implements Store {
       client.release(broken)
     }
     if (await this.#lookUp(committing)) return result as T
-    throw new StoreError('store_unavailable', 'the connection was lost before the commit; nothing was written')
+    throw new StoreError(
+      'store_unavailable',
+      'the connection was lost before the commit; nothing was written',
+    )
   }
 
   async read<T>(work: () => Work<T>): Promise<T> {
@@ -128,7 +134,10 @@ async function begin(client: pg.PoolClient, fence: Fence | null): Promise<string
   const results = (await client.query(`begin; ${SETTINGS}; ${check}`)) as unknown as pg.QueryResult[]
   const xid = results.at(-1)?.rows[0]?.xid
   if (typeof xid !== 'string') {
-    throw new StoreError('not_leading', `process ${fence?.nodeId} was declared gone: its lease is somebody else's`)
+    throw new StoreError(
+      'not_leading',
+      `process ${fence?.nodeId} was declared gone: its lease is somebody else's`,
+    )
   }
   return xid
 }

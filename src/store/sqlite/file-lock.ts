@@ -20,17 +20,20 @@ export function writeFileLock(file: string, nodeId: string): FileLock {
 }
 
 export function lockedBy(file: string): StoreError {
-  let who = 'another process'
-  try {
-    const { pid, startedAt } = JSON.parse(readFileSync(`${file}.lock`, 'utf8')) as Holder
-    // A pid is only that process together with its start time.
-    if (startOf(pid) === startedAt) who = `process ${pid}`
-  } catch {
-    // No lock file, or not ours: all that is known is that somebody has the database open.
-  }
+  const holder = readHolder(`${file}.lock`)
+  // A pid is only that process together with its start time.
+  const who = holder && startOf(holder.pid) === holder.startedAt ? `process ${holder.pid}` : 'another process'
   return new StoreError('store_unavailable', `${file} is in use by ${who}`, {
     hint: 'One process works on a SQLite store at a time. Close it first, or use PostgreSQL for several.',
   })
+}
+
+function readHolder(path: string): Holder | null {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as Holder
+  } catch {
+    return null // not there, or not ours: all that is known is that somebody has the database open
+  }
 }
 
 /** The start of a process in clock ticks since boot; null when it is gone or this is not Linux. */

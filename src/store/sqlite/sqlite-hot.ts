@@ -1,14 +1,7 @@
 /** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
 import { SQLITE } from '../dialect.ts'
-import {
-  CLAIMED_FIELDS,
-  COMPLETE_SETS,
-  claimSets,
-  ENDED_FIELDS,
-  type HotStatements,
-  NEW_TASK_FIELDS,
-  type NewTask,
-} from '../hot-statements.ts'
+import type { HotStatements, NewTask } from '../hot-statements.ts'
+import { CLAIMED_FIELDS, COMPLETE_SETS, claimSets, ENDED_FIELDS, NEW_TASK_FIELDS } from '../hot-statements.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
 const NEW_TASK_COLUMNS = Object.fromEntries(
@@ -46,7 +39,8 @@ function nextByPair(queues: number, names: number): string {
 }
 
 function nextOfAll(queues: number, names: number): string {
-  const list = (from: number, count: number) => Array.from({ length: count }, (_, i) => `$${from + i}`).join(', ')
+  const list = (from: number, count: number) =>
+    Array.from({ length: count }, (_, i) => `$${from + i}`).join(', ')
   return `select id from tasks where ready = 1 and queue in (${list(5, queues)})
     and name in (${list(5 + queues, names)}) and ${TIME_LEFT} order by priority, id limit $4`
 }
@@ -69,11 +63,16 @@ where id = $2 and token = $3 and status = 'running' returning id`
 export const SQLITE_HOT: HotStatements = {
   insertTasks(rows) {
     const keyed = rows.some(({ key }) => key !== null)
-    const suffix = keyed ? 'on conflict (name, key) where key is not null do nothing returning id' : 'returning id'
+    const suffix = keyed
+      ? 'on conflict (name, key) where key is not null do nothing returning id'
+      : 'returning id'
     return [SQLITE.insert('tasks', NEW_TASK_COLUMNS, rows, suffix) as { sql: string; params: [] }]
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
-    return { sql: claimText(queues.length, names.length), params: [now, nodeId, token, limit, ...queues, ...names] }
+    return {
+      sql: claimText(queues.length, names.length),
+      params: [now, nodeId, token, limit, ...queues, ...names],
+    }
   },
   completeTasks(now, rows) {
     return { sql: COMPLETE, params: [], each: rows.map(({ id, token, output }) => [now, id, token, output]) }

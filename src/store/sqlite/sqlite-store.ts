@@ -2,15 +2,17 @@
  * One SQLite file, one process. The connection holds the file's exclusive lock for as long as it lives, so the
  * kernel lets go of it when the process dies; a file beside it tells others who that process is.
  */
-import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import type { StatementSync } from 'node:sqlite'
+import { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../../core/clock.ts'
-import { MIGRATIONS, META_TABLE, schemaText } from '../migrations.ts'
+import { META_TABLE, MIGRATIONS, schemaText } from '../migrations.ts'
 import { refuseNewerSchema } from '../schema-version.ts'
 import type { Statement, Work } from '../statement.ts'
 import { Statements } from '../statements.ts'
 import type { Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
-import { type FileLock, lockedBy, writeFileLock } from './file-lock.ts'
+import type { FileLock } from './file-lock.ts'
+import { lockedBy, writeFileLock } from './file-lock.ts'
 
 /** Older versions can corrupt the write-ahead log. */
 const OLDEST_VERSION = '3.51.3'
@@ -36,10 +38,14 @@ export class SqliteStore implements Store {
     try {
       database = new DatabaseSync(file)
     } catch (error) {
-      throw new StoreError('store_unavailable', `cannot open the store ${file}: ${(error as Error).message}`, {
-        hint: 'The folder must exist and be writable.',
-        cause: error,
-      })
+      throw new StoreError(
+        'store_unavailable',
+        `cannot open the store ${file}: ${(error as Error).message}`,
+        {
+          hint: 'The folder must exist and be writable.',
+          cause: error,
+        },
+      )
     }
     try {
       checkVersion(database)
@@ -121,9 +127,13 @@ function checkVersion(database: DatabaseSync): void {
   const [found, oldest] = [parts(version), parts(OLDEST_VERSION)]
   const at = found.findIndex((part, i) => part !== oldest[i])
   if (at >= 0 && (found[at] ?? 0) < (oldest[at] ?? 0)) {
-    throw new StoreError('store_failed', `SQLite ${version} is too old: ${OLDEST_VERSION} or newer is needed`, {
-      hint: 'Older versions can corrupt the write-ahead log. Use Node ^22.22.3 or >= 24.15.',
-    })
+    throw new StoreError(
+      'store_failed',
+      `SQLite ${version} is too old: ${OLDEST_VERSION} or newer is needed`,
+      {
+        hint: 'Older versions can corrupt the write-ahead log. Use Node ^22.22.3 or >= 24.15.',
+      },
+    )
   }
 }
 
@@ -132,9 +142,13 @@ function prepareFile(database: DatabaseSync, file: string): void {
   database.exec('pragma locking_mode = exclusive')
   const [mode] = Object.values(database.prepare('pragma journal_mode = wal').get() ?? {})
   if (mode !== 'wal') {
-    throw new StoreError('store_failed', `${file} cannot be put into WAL mode (it is in ${String(mode)} mode)`, {
-      hint: 'Network file systems do not support it: keep the store on a local disk.',
-    })
+    throw new StoreError(
+      'store_failed',
+      `${file} cannot be put into WAL mode (it is in ${String(mode)} mode)`,
+      {
+        hint: 'Network file systems do not support it: keep the store on a local disk.',
+      },
+    )
   }
   database.exec('pragma synchronous = full; pragma foreign_keys = on; pragma mmap_size = 0')
   // The exclusive lock is taken with the first transaction and kept.
@@ -153,7 +167,9 @@ function migrate(database: DatabaseSync, file: string): void {
     refuseNewerSchema(version, file)
     for (const text of MIGRATIONS.slice(version)) database.exec(schemaText(text, 'sqlite'))
     database
-      .prepare(`insert into meta values ('schema_version', ?) on conflict (key) do update set value = excluded.value`)
+      .prepare(
+        `insert into meta values ('schema_version', ?) on conflict (key) do update set value = excluded.value`,
+      )
       .run(String(MIGRATIONS.length))
     database.exec('commit')
   } catch (error) {
