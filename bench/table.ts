@@ -10,23 +10,33 @@ export type Figures = Record<string, Record<string, (number | string)[]>>
 
 export function printTable(name: string, benchmark: Benchmark, figures: Figures): string {
   const metrics = Object.entries(benchmark.metrics)
-  const header = ['', ...metrics.flatMap(([, { label }]) => [label, 'to the best peer'])]
-  const rows = Object.entries(figures).map(([contender, values]) => [
-    contender,
-    ...metrics.flatMap(([key, metric]) => [
-      printValue(values[key] ?? [], metric),
-      printRatio(values[key] ?? [], bestPeer(figures, key, metric)),
+  const hasPeers = metrics.some(([key, metric]) => bestPeer(figures, key, metric) !== undefined)
+  const rows = [
+    ['', ...metrics.flatMap(([, { label }]) => (hasPeers ? [label, 'to the best peer'] : [label]))],
+    ...Object.entries(figures).map(([contender, values]) => [
+      contender,
+      ...metrics.flatMap(([key, metric]) => {
+        const value = printValue(values[key] ?? [], metric)
+        return hasPeers ? [value, printRatio(values[key] ?? [], bestPeer(figures, key, metric))] : [value]
+      }),
     ]),
-  ])
-  const useful = header.map((_, column) => column === 0 || rows.some((row) => row[column] !== ''))
-  const lines = [header, ...rows].map((row) => row.filter((_, column) => useful[column]))
-  const widths = lines[0]!.map((_, column) => Math.max(...lines.map((row) => row[column]!.length)))
-  const text = lines.map((row) =>
-    row
-      .map((cell, column) => (column === 0 ? cell.padEnd(widths[0]!) : cell.padStart(widths[column]!)))
-      .join('  '),
-  )
-  return [`\n${name}: ${benchmark.title}`, ...text.map((line) => `  ${line}`)].join('\n')
+  ]
+  const lines = alignColumns(rows[0]!.length > MOST_COLUMNS ? transpose(rows) : rows)
+  return [`\n${name}: ${benchmark.title}`, ...lines.map((line) => `  ${line}`)].join('\n')
+}
+
+/** Beyond these a line is too long to read, and columns become rows. */
+const MOST_COLUMNS = 11
+
+function transpose(rows: readonly string[][]): string[][] {
+  return rows[0]!.map((_, column) => rows.map((row) => row[column]!))
+}
+
+function alignColumns(rows: readonly string[][]): string[] {
+  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)))
+  const pad = (cell: string, column: number) =>
+    column === 0 ? cell.padEnd(widths[0]!) : cell.padStart(widths[column]!)
+  return rows.map((row) => row.map(pad).join('  ').trimEnd())
 }
 
 export function summarise(values: readonly (number | string)[]): number | string {

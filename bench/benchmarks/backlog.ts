@@ -92,72 +92,79 @@ const READY = { ready: '1', start_at: 't.created_at', due_at: 'null' }
 const UNKNOWN = { ...READY, name: `'unknown'` }
 const CHANGES: Record<Kind, Record<string, string>> = { ready: READY, delayed: {}, unknown: UNKNOWN }
 
-async function openTasks(store: string): Promise<Tasks> {
-  const statements = (
-    table: string,
-    columns: string[],
-    mark: string,
-    changes: Record<string, string>,
-    series: string,
-  ) => {
-    // An id is a prefix, 10 digits of time and 16 others.
-    const all: Record<string, string> = { id: `substr(t.id, 1, 12) || '${mark}' || ${series}`, ...changes }
-    const values = columns.map((column) => all[column] ?? `t.${column}`)
-    return `insert into ${table} (${columns.join()}) select ${values.join()} from ${table} t`
+/** An id is a prefix, 10 digits of time and 16 others; the first of those marks a copy. */
+const IS_TEMPLATE = `substr(t.id, 13, 1) <> '~'`
+
+/** Each fill has ids of its own: what was recorded of the last one's tasks may still be there. */
+let fills = 0
+
+function copyStatement(
+  table: string,
+  columns: readonly string[],
+  changes: Record<string, string>,
+  series: { from: string; digits: string },
+): string {
+  const mark = `'~${String(fills++).padStart(3, '0')}'`
+  const values: Record<string, string> = {
+    id: `substr(t.id, 1, 12) || ${mark} || ${series.digits}`,
+    ...changes,
   }
-  const isTemplate = `status = 'pending' and substr(id, 13, 1) not in ('~', '!')`
-  if (store.startsWith('postgres')) {
-    const probe = await probeDatabase(store)
-    const columns = async () =>
-      (
-        await probe.rows<{ name: string }>(
-          `select column_name as name from information_schema.columns where table_schema = 'curfew' and table_name = 'tasks'`,
-        )
-      ).map(({ name }) => name)
-    const copy = async (mark: string, changes: Record<string, string>, count: number) =>
-      probe.rows(
-        `${statements('curfew.tasks', await columns(), mark, changes, `lpad(i::text, 15, '0')`)}, generate_series(1, ${count}) i where t.${isTemplate.replace('substr(id', 'substr(t.id')}`,
-      )
-    return {
-      fill: async (kind, count) => {
-        await probe.rows(`delete from curfew.tasks where not (${isTemplate})`)
-        await copy('!', CHANGES[kind], count)
-        await copy('~', READY, MEASURED)
-        await probe.rows('vacuum analyze curfew.tasks')
-      },
-      end: () => probe.end(),
-    }
-  }
-  const withDatabase = <T>(use: (database: DatabaseSync) => T): T => {
-    const database = new DatabaseSync(store)
-    try {
-      return use(database)
-    } finally {
-      database.close()
-    }
-  }
+  const selected = columns.map((column) => values[column] ?? `t.${column}`)
+  return `insert into ${table} (${columns.join()}) select ${selected.join()} from ${table} t, ${series.from} where ${IS_TEMPLATE}`
+}
+
+function openTasks(store: string): Promise<Tasks> | Tasks {
+  return store.startsWith('postgres') ? openPostgresTasks(store) : openSqliteTasks(store)
+}
+
+async function openPostgresTasks(url: string): Promise<Tasks> {
+  const probe = await probeDatabase(url)
   return {
-    fill: async (kind, count) =>
-      withDatabase((database) => {
-        const columns = database.prepare(`select name from pragma_table_info('tasks')`).all() as {
-          name: string
-        }[]
-        const copy = (mark: string, changes: Record<string, string>, copies: number) =>
-          database.exec(
-            `with recursive series (i) as (select 1 union all select i + 1 from series where i < ${copies})
-            ${statements(
-              'tasks',
-              columns.map(({ name }) => name),
-              mark,
-              changes,
-              `printf('%015d', i)`,
-            )}, series where t.${isTemplate.replace('substr(id', 'substr(t.id')}`,
-          )
-        database.exec(`delete from tasks where not (${isTemplate})`)
-        copy('!', CHANGES[kind], count)
-        copy('~', READY, MEASURED)
-        database.exec('analyze')
-      }),
+    fill: async (kind, count) => {
+      await probe.rows(`delete from curfew.tasks t where not (${IS_TEMPLATE})`)
+      const columns = await probe.rows<{ name: string }>(
+        `select column_name as name from information_schema.columns
+        where table_schema = 'curfew' and table_name = 'tasks'`,
+      )
+      const copy = (changes: Record<string, string>, copies: number) =>
+        probe.rows(
+          copyStatement(
+            'curfew.tasks',
+            columns.map(({ name }) => name),
+            changes,
+            { from: `generate_series(1, ${copies}) i`, digits: `lpad(i::text, 12, '0')` },
+          ),
+        )
+      await copy(CHANGES[kind], count)
+      await copy(READY, MEASURED)
+      await probe.rows('vacuum analyze curfew.tasks')
+    },
+    end: () => probe.end(),
+  }
+}
+
+/** The engine holds the file alone, so it is opened for each fill. */
+function openSqliteTasks(file: string): Tasks {
+  return {
+    fill: async (kind, count) => {
+      const database = new DatabaseSync(file)
+      database.exec(`delete from tasks as t where not (${IS_TEMPLATE})`)
+      const columns = database.prepare(`select name from pragma_table_info('tasks')`).all()
+      const copy = (changes: Record<string, string>, copies: number) =>
+        database.exec(
+          `with recursive series (i) as (select 1 union all select i + 1 from series where i < ${copies})
+          ${copyStatement(
+            'tasks',
+            columns.map(({ name }) => String(name)),
+            changes,
+            { from: 'series', digits: `printf('%012d', i)` },
+          )}`,
+        )
+      copy(CHANGES[kind], count)
+      copy(READY, MEASURED)
+      database.exec('analyze')
+      database.close()
+    },
     end: async () => {},
   }
 }

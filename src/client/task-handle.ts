@@ -10,6 +10,7 @@ import type {
   AttemptView,
   CancelAnswer,
   Explanation,
+  Settled,
   TaskEventView,
   TaskService,
   TaskView,
@@ -51,9 +52,9 @@ export class TaskHandle<Output = unknown> {
    * `TaskTimedOut`, `TaskCancelled`; `WaitTimedOut` when `timeout` was over first, and the task goes on.
    */
   async result(options: { timeout?: Duration } = {}): Promise<Output> {
-    const view = await this.#settled(options.timeout)
-    if (view.status === 'completed') return decodeJson(view.output ?? 'null') as Output
-    throw outcomeError(view)
+    const settled = await this.#settled(options.timeout)
+    if (settled.status === 'completed') return decodeJson(settled.output) as Output
+    throw outcomeError(settled.task)
   }
 
   /** Answers at once; `cancelled()` waits until everything has stopped. */
@@ -63,10 +64,11 @@ export class TaskHandle<Output = unknown> {
 
   /** Waits until a cancelled task has really stopped. */
   async cancelled(options: { timeout?: Duration } = {}): Promise<CancelOutcome> {
-    const view = await this.#settled(options.timeout)
+    const settled = await this.#settled(options.timeout)
+    const status = settled.status === 'completed' ? 'completed' : settled.task.status
     const ledger = await this.#service.attempts(this.id)
     const errors: string[] = []
-    if (view.status !== 'cancelled') errors.push(`it was not cancelled: it is ${view.status}`)
+    if (status !== 'cancelled') errors.push(`it was not cancelled: it is ${status}`)
     for (const { attempt, receipt } of ledger) {
       if (receipt === 'abandoned') errors.push(`attempt ${attempt} ignored its signal and still runs`)
       if (receipt === 'unreachable') errors.push(`attempt ${attempt}: its worker did not answer`)
@@ -92,11 +94,11 @@ export class TaskHandle<Output = unknown> {
     return this.#service.events(this.id)
   }
 
-  async #settled(timeout: Duration | undefined): Promise<TaskView> {
+  async #settled(timeout: Duration | undefined): Promise<Settled> {
     const timeoutMs = timeout === undefined ? null : durationMs(timeout, 'timeout')
-    const view = await this.#service.settled(this.id, timeoutMs)
-    if (!view) throw new WaitTimedOut(`task ${this.id}`, timeoutMs ?? 0)
-    return view
+    const settled = await this.#service.settled(this.id, timeoutMs)
+    if (!settled) throw new WaitTimedOut(`task ${this.id}`, timeoutMs ?? 0)
+    return settled
   }
 }
 

@@ -12,6 +12,8 @@ export const DEFAULT_BACKOFF: Backoff = { initialMs: 1_000, factor: 2, maxMs: 60
 
 /** `tries` counts from 0: the delay after the first failure. `chance` is uniform in [0, 1). */
 export function backoffMs(backoff: Backoff, tries: number, chance: number): number {
-  const full = Math.min(backoff.maxMs, backoff.initialMs * backoff.factor ** Math.min(tries, 1_000))
-  return Math.ceil(full * (1 - backoff.jitter) + full * backoff.jitter * chance)
+  // The power is cut before it is infinite: nothing times infinity is not a number.
+  const grown = backoff.initialMs * Math.min(backoff.factor ** tries, Number.MAX_VALUE)
+  const full = Math.min(backoff.maxMs, grown)
+  return Math.min(full, Math.ceil(full * (1 - backoff.jitter) + full * backoff.jitter * chance))
 }

@@ -1,4 +1,5 @@
 /** Durations as people write them: `'90s'`, `'1h30m'`, `{ minutes: 5 }`, or milliseconds. */
+import { inspect } from 'node:util'
 import { CurfewError } from './errors.ts'
 
 export type Duration =
@@ -61,7 +62,7 @@ function parseText(text: string, key: string): number {
 }
 
 function invalid(key: string, got: unknown, expected: string): CurfewError {
-  const shown = typeof got === 'object' ? JSON.stringify(got) : String(got)
+  const shown = typeof got === 'object' ? inspect(got, { depth: 1 }) : String(got)
   return new CurfewError('invalid_duration', `${key}: '${shown}' is not a valid duration: ${expected}`, {
     fields: { key, got: shown },
   })

@@ -20,8 +20,8 @@ export class IdSource {
   }
 
   next(prefix: IdPrefix, nowMs: number): string {
-    if (nowMs > this.#lastMs) {
-      this.#lastMs = nowMs
+    if (Math.floor(nowMs) > this.#lastMs) {
+      this.#lastMs = Math.floor(nowMs)
       this.#chance = this.#randomness.bytes(CHANCE_LENGTH).map((byte) => byte & 31)
       // Room to count upwards within this millisecond.
       this.#chance[0] = (this.#chance[0] ?? 0) & 15
@@ -42,7 +42,7 @@ export class IdSource {
 
 function timePart(ms: number): string {
   let text = ''
-  let rest = Math.floor(ms)
+  let rest = ms
   for (let i = 0; i < TIME_LENGTH; i++) {
     text = ALPHABET[rest % 32] + text
     rest = Math.floor(rest / 32)

@@ -26,8 +26,8 @@ export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_
       },
     )
   }
+  if (text.length > MAX_DEPTH) refuseDepth(text, what) // first: the others go down as deep as it is
   if (text.includes('null')) refuseLostNumbers(value, what, '')
-  if (text.length > MAX_DEPTH) refuseDepth(text, what)
   if (hasUnsafeKey(text)) refuseUnsafeKeys(JSON.parse(text), what, '')
   return text
 }

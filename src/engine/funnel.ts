@@ -125,20 +125,18 @@ export class Funnel<Command, Answer, Committed> {
   async #runBatch(entries: Entry<Command, Answer>[], first: boolean): Promise<void> {
     let waiting = entries
     for (let tries = 0, conflicts = 0; ; tries++) {
-      if (this.#closed) return rejectAll(waiting, this.#closed)
+      if (this.#closed) return void rejectAll(waiting, this.#closed)
+      let batch: Batch<Answer, Committed>
       try {
-        const batch = await this.#options.commit(
+        batch = await this.#options.commit(
           waiting.map(({ command }) => command),
           first,
         )
-        this.#options.committed(batch.committed)
-        for (const [i, entry] of waiting.entries()) entry.resolve(batch.answers[i] as Answer)
-        return
       } catch (error) {
         const code = error instanceof StoreError ? error.code : null
         if (code === 'store_failed') {
           this.#options.failed(error as StoreError)
-          return rejectAll(waiting, error)
+          return void rejectAll(waiting, error)
         }
         if (code === 'store_conflict' && conflicts < MOST_CONFLICTS) {
           await this.#wait(backoffMs(CONFLICT_BACKOFF, conflicts++, this.#options.randomness.next()))
@@ -147,13 +145,19 @@ export class Funnel<Command, Answer, Committed> {
         if (code === null || code === 'store_refused' || code === 'store_conflict') {
           return this.#isolate(waiting, error)
         }
+        // Repeating it would do no harm to a worker's reports; to anything else it might.
+        if (code === 'commit_unknown') waiting = rejectAll(waiting, error, ({ patient }) => !patient)
         if (tries === 0)
           this.#options.logger.warn({ code, error: (error as Error).message }, 'the store is not available')
         waiting = this.#dropImpatient(waiting, error)
         await this.#wait(backoffMs(STORE_BACKOFF, tries, this.#options.randomness.next()))
         waiting = this.#dropImpatient(waiting, error)
         this.#entries = this.#dropImpatient(this.#entries, error)
+        continue
       }
+      this.#options.committed(batch.committed)
+      for (const [i, entry] of waiting.entries()) entry.resolve(batch.answers[i] as Answer)
+      return
     }
   }
 
@@ -164,7 +168,7 @@ export class Funnel<Command, Answer, Committed> {
         this.#options.logger.error({ error: (error as Error).message }, 'claiming failed')
         await this.#wait(backoffMs(STORE_BACKOFF, 3, this.#options.randomness.next()))
       }
-      return rejectAll(entries, error)
+      return void rejectAll(entries, error)
     }
     const middle = Math.ceil(entries.length / 2)
     await this.#runBatch(entries.slice(0, middle), false)
@@ -173,11 +177,7 @@ export class Funnel<Command, Answer, Committed> {
 
   #dropImpatient(entries: Entry<Command, Answer>[], error: unknown): Entry<Command, Answer>[] {
     const now = this.#options.clock.monotonic()
-    return entries.filter((entry) => {
-      if (entry.patient || now - entry.since < CALLER_WAITS_MS) return true
-      entry.reject(error)
-      return false
-    })
+    return rejectAll(entries, error, ({ patient, since }) => !patient && now - since >= CALLER_WAITS_MS)
   }
 
   #wait(delayMs: number): Promise<void> {
@@ -192,6 +192,15 @@ export class Funnel<Command, Answer, Committed> {
   }
 }
 
-function rejectAll(entries: { reject(error: unknown): void }[], error: unknown): void {
-  for (const entry of entries) entry.reject(error)
+/** Answers those that were left alone. */
+function rejectAll<E extends { reject(error: unknown): void }>(
+  entries: E[],
+  error: unknown,
+  which: (entry: E) => boolean = () => true,
+): E[] {
+  return entries.filter((entry) => {
+    if (!which(entry)) return true
+    entry.reject(error)
+    return false
+  })
 }

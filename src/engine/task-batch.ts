@@ -5,7 +5,7 @@
 import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
-import type { ClaimedTask, EndedTask, NewTask } from '../store/hot-statements.ts'
+import type { ClaimedTask, NewTask } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { run, runAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
@@ -43,7 +43,7 @@ export interface Committed {
   now: number
   effects: Effect[]
   recorded: { row: TaskRow; event: TaskEventBody; at: number }[]
-  completed: EndedTask[]
+  completed: { id: string; token: string; output: string }[]
   claimed: ClaimedTask[]
   wish: ClaimWish | null
   newTasks: NewTask[]
@@ -121,10 +121,11 @@ export class TaskBatch {
     }
     const done = new Set<string>()
     if (completed.length) {
-      for (const ended of yield* run(hot.completeTasks(now, completed))) {
-        done.add(`completed ${ended.id}`)
-        this.committed.completed.push(ended)
-        this.committed.effects.push({ type: 'settled', taskId: ended.id })
+      const changed = new Set((yield* run(hot.completeTasks(now, completed))).map(({ id }) => id))
+      for (const task of completed) {
+        if (!changed.delete(task.id)) continue
+        done.add(`completed ${task.id}`)
+        this.committed.completed.push(task)
       }
     }
     if (beats.length) for (const { id } of yield* run(hot.beatTasks(now, beats))) done.add(`beat ${id}`)
@@ -174,6 +175,9 @@ export class TaskBatch {
 
   *#lose({ nodeId, receipt, lease }: Extract<Command, { type: 'lose' }>): Work<Answer> {
     const { statements } = this.#context
+    // It may have come back meanwhile; while its row is locked it cannot.
+    const [gone] = yield* run(statements.lockGone(nodeId, lease?.renewedAt ?? null))
+    if (!gone) return { type: 'lost', count: 0 }
     const lost = yield* run(
       lease
         ? statements.expiredTasks(nodeId, lease.renewedAt, this.committed.now, lease.baseMs, MAX_FIRED)
@@ -215,7 +219,9 @@ export class TaskBatch {
 
   *#schedule(tasks: NewTask[]): Work<Answer> {
     const { statements } = this.#context
-    const inserted = new Set((yield* runAll(statements.hot.insertTasks(tasks))).map(({ id }) => id))
+    const answered = yield* runAll(statements.hot.insertTasks(tasks))
+    const keyed = tasks.some(({ key }) => key !== null)
+    const inserted = new Set((keyed ? answered : tasks).map(({ id }) => id))
     for (const task of tasks) {
       if (!inserted.has(task.id)) continue
       this.committed.newTasks.push(task)

@@ -119,7 +119,7 @@ function stoppedByItself(draft: TaskDraft, reason: StopReason, receipt: Receipt,
   // Its own timer for a limit that is over: the store decides the same now, then takes the receipt.
   if (reason.code === 'timed_out') fireLimits(draft)
   if (draft.row.stopping === 1) afterStop(draft, receipt, chance)
-  else loseAttempt(draft, receipt, chance)
+  else loseAttempt(draft, receipt, { chance, counted: false })
 }
 
 function beat({ row, now }: TaskDraft, input: Extract<AttemptInput, { type: 'beat' }>): void {

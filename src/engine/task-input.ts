@@ -22,7 +22,7 @@ export type TaskInput =
   | { type: 'extend_by'; byMs: number }
   | { type: 'resume' }
   /** The process that ran its attempt is gone. `receipt`: what is known of what it left. */
-  | { type: 'lost'; nodeId: string; receipt: Receipt }
+  | { type: 'lost'; nodeId: string; receipt: Receipt; token?: string }
 
 export type CancelAnswer =
   | 'cancelled'

@@ -57,6 +57,11 @@ function fire(draft: TaskDraft, limit: ActiveLimit): void {
 /** The receipt of a stopping attempt has come. */
 export function afterStop(draft: TaskDraft, receipt: Receipt, chance: number): void {
   const { row, policy, now } = draft
+  // It was not stopped for a limit but let go of: it is repeated at once.
+  if (row.status === 'pending' && row.timeoutKind === null) {
+    draft.closeAttempt('lost', receipt)
+    return draft.requeue(now)
+  }
   const decidedAt = row.stopBoundAt === null ? null : row.stopBoundAt - row.graceMs - RECEIPT_MS
   draft.record({
     type: 'attempt_stopped',
@@ -138,27 +143,45 @@ export function failAttempt(draft: TaskDraft, failure: Failure, chance: number):
   draft.record({ type: 'retry_scheduled', attempt: row.attempt + 1, at: retryAt })
 }
 
-/** Its process is gone, and with it the attempt. */
-export function loseAttempt(draft: TaskDraft, receipt: Receipt, chance: number): void {
+/** Its process is gone, or had to let go of it, and with that the attempt. `counted`: its worker died of it. */
+export function loseAttempt(
+  draft: TaskDraft,
+  receipt: Receipt,
+  options: { chance: number; counted: boolean },
+): void {
   const { row, policy, now } = draft
-  if (row.stopping === 1) return afterStop(draft, receipt, chance)
+  if (row.stopping === 1) return afterStop(draft, receipt, options.chance)
   if (row.status !== 'running') {
     row.live = 0 // it had been given up already
     return
   }
-  draft.closeAttempt('lost', receipt)
   draft.record({ type: 'attempt_lost', attempt: row.attempt, nodeId: row.nodeId })
-  row.losses++
-  if (!policy.atMostOnce && row.losses <= MOST_LOSSES) return draft.requeue(now)
+  if (options.counted) row.losses++
+  if (policy.atMostOnce || row.losses > MOST_LOSSES) return endLost(draft, receipt)
+  if (receipt === 'abandoned') {
+    // It still runs: it is repeated once it has come back, or once its process is gone.
+    row.status = 'pending'
+    row.stopping = 1
+    row.receipt = receipt
+    return
+  }
+  draft.closeAttempt('lost', receipt)
+  draft.requeue(now)
+}
+
+function endLost(draft: TaskDraft, receipt: Receipt): void {
+  const { row, policy } = draft
   const failure: Failure = {
     code: 'lost',
     message: policy.atMostOnce
-      ? 'its worker died while it ran, and atMostOnce forbids to run it again'
+      ? 'its attempt was lost, and atMostOnce forbids to run it again'
       : `its worker died while it ran, ${row.losses} times in a row`,
     retryable: false,
   }
   row.failure = JSON.stringify(failure)
+  draft.closeAttempt('lost', receipt, { stillRuns: receipt === 'abandoned', failure })
   draft.end('failed', { type: 'task_failed', failure, attempts: row.attempt })
+  draft.settle()
 }
 
 export function lateResult(draft: TaskDraft, late: LateResult): void {

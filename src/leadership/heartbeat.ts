@@ -39,7 +39,9 @@ const HEARTBEAT = `
 with clock as materialized (
   select coalesce($6::int8, floor(extract(epoch from clock_timestamp()) * 1000)::int8) as raw,
     case when $6::int8 is null then coalesce((select value::int8 from curfew.meta where key = 'clock_correction'), 0)
-      else 0 end as correction),
+      else 0 end as correction,
+    -- a virtual clock jumps over renewals
+    case when $6::int8 is null then ${HORIZON_MS} else 1e12::int8 end as horizon),
 renewed as (
   update curfew.nodes n set renewed_at = c.raw + c.correction,
     lead_until = case when $3 then c.raw + c.correction + ${LEADERSHIP_MS} else lead_until end
@@ -47,7 +49,7 @@ renewed as (
 select c.raw, c.correction,
   (select count(*)::int4 from renewed) as renewed,
   (select max(renewed_at) from curfew.nodes) as mark,
-  (select min(due_at) from curfew.tasks where due_at <= c.raw + c.correction + ${HORIZON_MS} and (node_id = $1
+  (select min(due_at) from curfew.tasks where due_at <= c.raw + c.correction + c.horizon and (node_id = $1
     or due_at <= c.raw + c.correction - ${LEADERSHIP_MS}
     or node_id not in (select id from curfew.nodes where gone_at is null))) as "nextDue",
   exists (select 1 from unnest($4::text[]) as q (queue), unnest($5::text[]) as w (name) where exists (

@@ -33,6 +33,7 @@ export class ThreadDriver implements LeaseDriver {
   readonly #ticks: Int32Array
   #timer: Timer | null = null
   #closed = false
+  #away = false
 
   constructor(
     start: Omit<ThreadStart, 'ticks'>,
@@ -51,9 +52,10 @@ export class ThreadDriver implements LeaseDriver {
     })
     this.#worker.on('message', (message: FromThread) => {
       if (this.#closed) return
+      if (message.type === 'hint') return listener.hint(message.hint)
       if (message.type === 'beat') listener.beat(message.beat, message.epoch)
-      else if (message.type === 'hint') listener.hint(message.hint)
-      else logger.warn({ error: message.error }, 'the leases could not be renewed')
+      else if (!this.#away) logger.warn({ error: message.error }, 'the leases could not be renewed')
+      this.#away = message.type === 'away'
     })
     this.#worker.on('error', (error) => listener.failed(error))
     this.#tick()

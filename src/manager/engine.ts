@@ -100,7 +100,7 @@ export class Engine {
       logger,
       queues: opened.queues,
       told: {
-        settled: (id) => this.#waiters.settled(id),
+        settled: (id, settled) => this.#waiters.settled(id, settled),
         workWaits: () => this.#membership?.workWaits(),
         stopElsewhere: (node) => this.#membership?.stopElsewhere(node),
         storeFailed: (error) => this.#fail(error),
@@ -116,6 +116,7 @@ export class Engine {
       ids,
     })
     this.#sweeper = new Sweeper({
+      nodeId,
       store,
       manager: this.#manager,
       time,
@@ -174,6 +175,8 @@ export class Engine {
     for (const { id, goneAt } of left) {
       if (id === this.nodeId) continue
       if (goneAt === null) await this.#options.endLeftovers(id)
+      const now = this.#time.now()
+      await this.#store.write(null, () => run(this.#nodes.setGone(id, now)))
       for (;;) {
         const answer = await this.#manager.submit({
           type: 'lose',
@@ -183,11 +186,9 @@ export class Engine {
         })
         if (answer.type !== 'lost' || answer.count < MAX_FIRED) break
       }
-      const now = this.#time.now()
-      await this.#store.write(null, () =>
-        runAll([this.#nodes.setGone(id, now), this.#nodes.removeGone(now + 1)]),
-      )
     }
+    const now = this.#time.now()
+    await this.#store.write(null, () => run(this.#nodes.removeGone(now + 1)))
   }
 
   async #askSettled(ids: string[]): Promise<string[]> {

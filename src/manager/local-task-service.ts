@@ -21,12 +21,13 @@ import type {
   MetricView,
   ScheduledTask,
   ScheduleRequest,
+  Settled,
   TaskEventView,
   TaskService,
   TaskView,
 } from '../wire/task-service.ts'
+import { GatheredReads } from './gathered-reads.ts'
 import type { Manager } from './manager.ts'
-import { RowReader } from './row-reader.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
 
 interface Parts {
@@ -41,15 +42,18 @@ interface Parts {
 
 export class LocalTaskService implements TaskService {
   readonly #parts: Parts
-  readonly #reader: RowReader
+  readonly #rows: GatheredReads<TaskRow>
+  readonly #outcomes: GatheredReads<Pick<TaskRow, 'id' | 'status' | 'settledAt' | 'output'>>
 
   constructor(parts: Parts) {
     this.#parts = parts
-    this.#reader = new RowReader(parts.store, parts.clock)
+    const { store, clock } = parts
+    this.#rows = new GatheredReads(store, clock, (ids) => store.statements.readTasks(ids))
+    this.#outcomes = new GatheredReads(store, clock, (ids) => store.statements.outcomes(ids))
   }
 
   get idle(): boolean {
-    return this.#reader.idle
+    return this.#rows.idle && this.#outcomes.idle
   }
 
   async schedule({ name, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
@@ -80,33 +84,26 @@ export class LocalTaskService implements TaskService {
   }
 
   async get(id: string): Promise<TaskView | null> {
-    const row = await this.#reader.read(id)
+    const row = await this.#rows.read(id)
     return row && taskView(row)
   }
 
-  async settled(id: string, timeoutMs: number | null): Promise<TaskView | null> {
+  async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
     const { waiters, clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
     for (;;) {
       // Registered before the row is read, so that an end in between is not missed.
-      const told = Promise.withResolvers<void>()
+      const told = Promise.withResolvers<Settled | null>()
       const forget = waiters.add(id, told.resolve)
       try {
-        const row = await this.#row(id)
-        if (row.settledAt !== null) return taskView(row)
-        if (until === Infinity) await told.promise
-        else {
-          const over = new AbortController()
-          await Promise.race([
-            told.promise,
-            sleep(clock, Math.max(0, until - clock.monotonic()), over.signal),
-          ])
-          over.abort()
-          if (clock.monotonic() >= until) {
-            const last = await this.#row(id)
-            return last.settledAt === null ? null : taskView(last)
-          }
-        }
+        const settled = await this.#outcome(id)
+        if (settled) return settled
+        if (clock.monotonic() >= until) return null
+        const over = new AbortController()
+        const waits = until === Infinity ? [] : [sleep(clock, until - clock.monotonic(), over.signal)]
+        const known = await Promise.race([told.promise, ...waits])
+        over.abort()
+        if (known) return known
       } finally {
         forget()
       }
@@ -163,8 +160,12 @@ export class LocalTaskService implements TaskService {
     return (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
   }
 
-  async #row(id: string): Promise<TaskRow> {
-    return (await this.#reader.read(id)) ?? refused(id, { type: 'not_found' })
+  async #outcome(id: string): Promise<Settled | null> {
+    const row = (await this.#outcomes.read(id)) ?? refused(id, { type: 'not_found' })
+    if (row.settledAt === null) return null
+    if (row.status === 'completed') return { status: 'completed', output: row.output ?? 'null' }
+    const whole = (await this.#rows.read(id)) ?? refused(id, { type: 'not_found' })
+    return { status: 'not_completed', task: taskView(whole) }
   }
 
   async #record(id: string): Promise<{ row: TaskRow; attempts: AttemptRow[]; events: EventRow[] }> {

@@ -20,6 +20,7 @@ import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
 import { StoreError } from '../store/store-error.ts'
 import type { StoreTime } from '../store/store-time.ts'
+import type { Settled } from '../wire/task-service.ts'
 import type {
   Assignment,
   DownMessage,
@@ -31,6 +32,7 @@ import type {
 } from '../wire/worker-port.ts'
 import { DeadlineWatcher } from './deadline-watcher.ts'
 import { Queues } from './queues.ts'
+import type { Slot } from './worker-sessions.ts'
 import { Session, slotKey } from './worker-sessions.ts'
 
 export interface ManagerOptions {
@@ -49,7 +51,7 @@ export interface ManagerOptions {
 }
 
 export interface ManagerListener {
-  settled(taskId: string): void
+  settled(taskId: string, settled: Settled | null): void
   /** Work that this process has no free slot for, or cannot run. */
   workWaits(): void
   stopElsewhere(nodeId: string): void
@@ -66,6 +68,8 @@ export class Manager implements ManagerPort {
   /** There may be ready work that was not claimed yet. */
   #workMayWait = true
   #claiming = true
+  /** Attempts whose end is on its way into the store. */
+  readonly #reporting = new Map<string, Slot>()
 
   constructor(options: ManagerOptions) {
     this.#options = options
@@ -145,6 +149,14 @@ export class Manager implements ManagerPort {
     return { taken: slots.length - abandoned, free: this.freeSlots, abandoned }
   }
 
+  /** Whether the attempt runs here, or its end is on its way into the store. */
+  holds(taskId: string, token: string): boolean {
+    return (
+      (this.#session?.slots.has(slotKey({ taskId, token })) ?? false) ||
+      this.#reporting.has(slotKey({ taskId, token }))
+    )
+  }
+
   /** What this process would claim from, for whoever looks for ready work. */
   wanted(): { queues: string[]; names: string[] } {
     const session = this.#session
@@ -220,8 +232,10 @@ export class Manager implements ManagerPort {
         )
       }
     }
-    for (const { queue, name, startedAt } of committed.completed) {
-      this.metrics.completed(queue, name, now - (startedAt ?? now))
+    for (const { id, token, output } of committed.completed) {
+      told.settled(id, { status: 'completed', output })
+      const slot = this.#reporting.get(slotKey({ taskId: id, token }))
+      if (slot) this.metrics.completed(slot.assignment.queue, slot.assignment.name, now - slot.startedAt)
     }
     // A claim that was filled says nothing about what is left.
     if (wish && claimed.length >= wish.slots) this.#workMayWait = true
@@ -244,7 +258,7 @@ export class Manager implements ManagerPort {
     const { told, nodeId } = this.#options
     switch (effect.type) {
       case 'settled':
-        return told.settled(effect.taskId)
+        return told.settled(effect.taskId, null)
       case 'stop':
         return effect.nodeId === nodeId ? this.stopHere(effect) : told.stopElsewhere(effect.nodeId)
       case 'limits': {
@@ -303,6 +317,8 @@ export class Manager implements ManagerPort {
             'a report could not be stored',
           )
           return { type: 'stale', reason: { code: 'stale', message: String(error) } }
+        } finally {
+          this.#reporting.delete(slotKey(report))
         }
       }),
     )
@@ -324,12 +340,15 @@ export class Manager implements ManagerPort {
       return
     }
     session.slots.delete(slotKey(report))
+    this.#reporting.set(slotKey(report), slot)
   }
 
   async #nextDue(): Promise<number | null> {
-    const { store, time } = this.#options
+    const { store, time, clock } = this.#options
     const peers = this.#livePeers()
-    const [row] = await store.read(() => run(store.statements.nextDue(peers, time.now() + HORIZON_MS)))
+    // A virtual clock jumps over the renewals that would tell of what is further away.
+    const horizon = clock.virtual ? Number.MAX_SAFE_INTEGER : time.now() + HORIZON_MS
+    const [row] = await store.read(() => run(store.statements.nextDue(peers, horizon)))
     return row?.dueAt ?? null
   }
 }

@@ -53,6 +53,7 @@ export class Membership {
   #peers: PeerWatch | null = null
   #orphanTimer: Timer | null = null
   #returning = false
+  #renewals = 0
   #closed = false
 
   constructor(nodeId: string, epoch: number, parts: Parts) {
@@ -109,6 +110,7 @@ export class Membership {
     const { row } = beat
     if (row.renewed === 0) return void this.#deposed()
     this.lease.renewed(beat, ATTEMPT_LEASE_BASE_MS)
+    this.#renewals++
     manager.wake()
     if (manager.queues.update(row.queueList ?? []) || row.ready) manager.workArrived()
     if (row.nextDue !== null) manager.watcher.hint(row.nextDue)
@@ -162,17 +164,23 @@ export class Membership {
     }
   }
 
-  /** Without a renewal attempts stop while the lease still holds, the kill inside it. */
+  /**
+   * Without a renewal attempts stop while the lease still holds, the kill inside it. Looks twice: after a handler
+   * that blocked the loop this timer comes before the news of renewals that its thread had all along.
+   */
   #lookForOrphans(): void {
     const { clock, logger } = this.#parts
     let told = false
+    let suspectedAfter = -1
     const look = () => {
       if (this.#closed) return
-      if (this.lease.orphaned && !told) {
+      if (!this.lease.orphaned) told = false
+      else if (suspectedAfter !== this.#renewals) suspectedAfter = this.#renewals
+      else if (!told) {
+        told = true
         logger.error({}, 'the leases could not be renewed in time; attempts are stopped')
         this.#attempts?.stopAll({ code: 'lease_over', message: 'the store could not be reached in time' })
       }
-      told = this.lease.orphaned
       this.#orphanTimer = clock.setTimer(LOOK_FOR_ORPHANS_EVERY_MS, look, { background: true })
     }
     look()

@@ -1,10 +1,11 @@
 /** Callers that wait for tasks to settle: told by this process's commits, and by asking the store for the others'. */
 import type { Clock, Timer } from '../core/clock.ts'
+import type { Settled } from '../wire/task-service.ts'
 
 const MOST_ASKED = 500
 
 export class SettledWaiters {
-  readonly #waiting = new Map<string, Set<() => void>>()
+  readonly #waiting = new Map<string, Set<(settled: Settled | null) => void>>()
   readonly #clock: Clock
   readonly #ask: (ids: string[]) => Promise<string[]>
   readonly #firstMs: number
@@ -31,13 +32,13 @@ export class SettledWaiters {
     return !this.#asking
   }
 
-  /** Calls back once, when it has settled. Answers how to stop waiting. */
-  add(id: string, callback: () => void): () => void {
+  /** Calls back once, when it has settled, with how if that is known here. Answers how to stop waiting. */
+  add(id: string, callback: (settled: Settled | null) => void): () => void {
     const callbacks = this.#waiting.get(id) ?? new Set()
     callbacks.add(callback)
     this.#waiting.set(id, callbacks)
     if (!this.#timer && !this.#asking) {
-      this.#delayMs = this.#firstMs
+      this.#delayMs = this.#shortestMs()
       this.#arm()
     }
     return () => {
@@ -46,17 +47,22 @@ export class SettledWaiters {
     }
   }
 
-  settled(id: string): void {
+  settled(id: string, settled: Settled | null = null): void {
     const callbacks = this.#waiting.get(id)
     if (!callbacks) return
     this.#waiting.delete(id)
-    for (const callback of callbacks) callback()
+    for (const callback of callbacks) callback(settled)
   }
 
   close(): void {
     this.#closed = true
     this.#timer?.cancel()
     for (const id of [...this.#waiting.keys()]) this.settled(id)
+  }
+
+  /** The more wait, the rarer: a few callers are told quickly, a thousand do not keep the store busy. */
+  #shortestMs(): number {
+    return Math.min(this.#longestMs, Math.max(this.#firstMs, this.#waiting.size / 5))
   }
 
   #arm(): void {
@@ -80,7 +86,7 @@ export class SettledWaiters {
           this.#waiting.set(id, callbacks)
         }
       }
-      this.#delayMs = settled.length ? this.#firstMs : Math.min(this.#delayMs * 1.5, this.#longestMs)
+      this.#delayMs = settled.length ? this.#shortestMs() : Math.min(this.#delayMs * 1.5, this.#longestMs)
     } catch {
       this.#delayMs = this.#longestMs // the store is away: whoever waits goes on waiting
     } finally {

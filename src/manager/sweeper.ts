@@ -16,6 +16,7 @@ const SWEEP_EVERY_MS = 10_000
 const STRETCH = 2_000
 
 interface Parts {
+  nodeId: string
   store: Store
   manager: Manager
   time: StoreTime
@@ -55,12 +56,27 @@ export class Sweeper {
   async #sweep(): Promise<void> {
     this.#sweeping = true
     try {
+      await this.#reconcile()
       await this.#sweepStretch()
     } catch (error) {
       this.#parts.logger.warn({ error: (error as Error).message }, 'sweeping failed; it is tried again')
     } finally {
       this.#sweeping = false
       this.#arm()
+    }
+  }
+
+  /** An attempt that the store thinks runs here and does not: its hand-out was lost with a commit's answer. */
+  async #reconcile(): Promise<void> {
+    const { store, manager, nodeId, time, logger } = this.#parts
+    const live = await store.read(() => run(store.statements.liveAttempts(nodeId)))
+    for (const { id, token, startedAt } of live) {
+      if (token === null || manager.holds(id, token) || (startedAt ?? 0) > time.now() - SWEEP_EVERY_MS)
+        continue
+      logger.warn({ taskId: id }, 'an attempt was handed out and never arrived; it is repeated')
+      manager.metrics.repaired()
+      const input = { type: 'lost', nodeId, receipt: 'exited', token } as const
+      await manager.submit({ type: 'input', taskId: id, input }, { patient: true })
     }
   }
 

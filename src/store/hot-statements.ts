@@ -65,10 +65,6 @@ export interface CompletedTask {
   output: string
 }
 
-export const ENDED_FIELDS = ['id', 'name', 'queue', 'startedAt'] as const satisfies readonly (keyof TaskRow)[]
-
-export type EndedTask = Pick<TaskRow, (typeof ENDED_FIELDS)[number]>
-
 export interface Beat {
   id: string
   token: string
@@ -78,12 +74,12 @@ export interface Beat {
 }
 
 export interface HotStatements {
-  /** schedule: answers the ids that were inserted; one whose key exists is left out. */
+  /** schedule: where any row has a key, answers the ids that were inserted; one whose key exists is left out. */
   insertTasks(rows: readonly NewTask[]): Statement<{ id: string }>[]
   /** claim: ready tasks that have time left, by priority, then age; the attempt is counted before it is handed out. */
   claimTasks(request: ClaimRequest): Statement<ClaimedTask>
-  /** report: ends running attempts well; answers those that changed, the others are stale. */
-  completeTasks(now: number, rows: readonly CompletedTask[]): Statement<EndedTask>
+  /** report: ends running attempts well; answers the ids that changed, the others are stale. */
+  completeTasks(now: number, rows: readonly CompletedTask[]): Statement<{ id: string }>
   /** fire: what is due, the longest overdue first; a living peer's only when it is overdue by `overdueMs`. */
   dueTasks(now: number, peers: readonly string[], overdueMs: number, limit: number): Statement<TaskRow>
   /** heartbeat: answers the ids whose attempt is still the running one. */
@@ -93,7 +89,7 @@ export interface HotStatements {
 /** What starting an attempt sets, in both dialects. `$1` now, `$2` node, `$3` token. */
 export function claimSets(least: string): string {
   return `status = 'running', ready = 0, live = 1, attempt = attempt + 1, node_id = $2, token = $3,
-    started_at = $1, retry_at = null, receipt = null,
+    started_at = $1, retry_at = null, receipt = null, timeout_kind = null,
     attempt_deadline_at = $1 + attempt_timeout_ms,
     heartbeat_deadline_at = $1 + heartbeat_timeout_ms,
     stuck_deadline_at = $1 + stuck_after_ms,
@@ -103,6 +99,8 @@ export function claimSets(least: string): string {
     seq = seq + 1, started_seq = seq + 1`
 }
 
-/** What a good end sets. `$1` now. */
-export const COMPLETE_SETS = `status = 'completed', live = 0, losses = 0, ended_at = $1, settled_at = $1, due_at = null,
+/** What a good end sets, at the time in the parameter `now`. */
+export function completeSets(now: string): string {
+  return `status = 'completed', live = 0, losses = 0, ended_at = ${now}, settled_at = ${now}, due_at = null,
     seq = seq + 1, ended_seq = seq + 1`
+}

@@ -9,6 +9,8 @@ export interface Statement<Row = unknown> {
   readonly params: readonly unknown[]
   /** SQLite: run once per set of parameters, in one go. */
   readonly each?: readonly (readonly unknown[])[]
+  /** SQLite, with `each`: answers the first parameter, as `id`, of every set that changed a row. */
+  readonly changed?: boolean
   /** Types only. */
   readonly row?: Row
 }

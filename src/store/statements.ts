@@ -72,6 +72,15 @@ export class Statements {
     }
   }
 
+  /** How far it is, and what came out: all that a waiting caller needs of a task that completes. */
+  outcomes(ids: readonly string[]): Statement<Pick<TaskRow, 'id' | 'status' | 'settledAt' | 'output'>> {
+    const d = this.#d
+    return {
+      sql: `select id, status, settled_at as "settledAt", output from ${d.s}tasks where id ${d.inList('$1')}`,
+      params: [d.list(ids)],
+    }
+  }
+
   tasksByKey(name: string, keys: readonly string[]): Statement<Pick<TaskRow, 'id' | 'key' | 'input'>> {
     const d = this.#d
     return {
@@ -161,6 +170,24 @@ export class Statements {
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where node_id = $1 and live = 1 order by id limit $2 ${d.lock.skipLocked}`,
       params: [nodeId, limit],
+    }
+  }
+
+  /** The row of a process that is gone, or that has not renewed since. */
+  lockGone(nodeId: string, renewedAt: number | null): Statement<{ id: string }> {
+    const condition =
+      renewedAt === null ? 'gone_at is not null' : 'gone_at is null and lead_until = 0 and renewed_at = $2'
+    return {
+      sql: `select id from ${this.#d.s}nodes where id = $1 and ${condition} ${this.#d.name === 'postgres' ? 'for share' : ''}`,
+      params: renewedAt === null ? [nodeId] : [nodeId, renewedAt],
+    }
+  }
+
+  /** What the store thinks this node runs, and since when. */
+  liveAttempts(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'startedAt'>> {
+    return {
+      sql: `select id, token, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and live = 1`,
+      params: [nodeId],
     }
   }
 

@@ -99,11 +99,15 @@ export class VirtualClock implements Clock {
 
   /** Comes back when everything has come to rest at the present moment. */
   async settle(): Promise<void> {
+    await this.#rest(true)
+  }
+
+  async #rest(fireDue: boolean): Promise<void> {
     let quiet = 0
     let seen = this.#activity
     for (let turn = 0; quiet < QUIET_TURNS; turn++) {
       if (turn > MOST_TURNS) throw new Error('virtual clock: it does not come to rest')
-      const due = this.#next((timer) => !timer.background && timer.at <= this.#now)
+      const due = fireDue ? this.#next((timer) => !timer.background && timer.at <= this.#now) : null
       if (due && this.#timers.delete(due)) due.callback()
       await new Promise<void>((resolve) => setImmediate(resolve))
       const idle = [...this.#participants].every((participant) => participant.idle())
@@ -117,7 +121,7 @@ export class VirtualClock implements Clock {
     const due = [...this.#timers].filter((timer) => timer.background && timer.at <= this.#now)
     if (due.length === 0) return
     for (const timer of due.sort(inOrder)) if (this.#timers.delete(timer)) timer.callback()
-    await this.settle()
+    await this.#rest(false)
   }
 
   #next(wanted: (timer: PendingTimer) => boolean): PendingTimer | null {

@@ -117,11 +117,14 @@ export interface MetricView {
   values: { labels: Record<string, string | number>; value: number; metricName?: string }[]
 }
 
+/** How a task ended; a completed one is its output alone. */
+export type Settled = { status: 'completed'; output: string } | { status: 'not_completed'; task: TaskView }
+
 export interface TaskService {
   schedule(request: ScheduleRequest): Promise<ScheduledTask[]>
   get(id: string): Promise<TaskView | null>
   /** Resolves when it has settled; null when `timeoutMs` was over first. */
-  settled(id: string, timeoutMs: number | null): Promise<TaskView | null>
+  settled(id: string, timeoutMs: number | null): Promise<Settled | null>
   cancel(id: string): Promise<CancelAnswer>
   extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }>
   resume(id: string): Promise<void>

@@ -2,7 +2,9 @@ import { spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import type { Clock } from '../core/clock.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
+import { SystemClock } from '../core/system-clock.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import { task } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
@@ -51,7 +53,11 @@ afterAll(() => supervisor.close())
 
 type Beat = Parameters<AttemptCallbacks['beat']>[0]
 
-function start(definition: TaskDefinition, assignment: Assignment = assignmentOf(definition.name)) {
+function start(
+  definition: TaskDefinition,
+  assignment: Assignment = assignmentOf(definition.name),
+  processClock: Clock = clock,
+) {
   const beats: Beat[] = []
   const callbacks: AttemptCallbacks = {
     beat: (beat) => beats.push(beat),
@@ -63,7 +69,7 @@ function start(definition: TaskDefinition, assignment: Assignment = assignmentOf
   const attempt = startProcessAttempt(definition, assignment, callbacks, {
     nodeId,
     supervisor,
-    clock,
+    clock: processClock,
     logger,
   })
   return { attempt, beats }
@@ -85,7 +91,7 @@ describe('a handler in a process of its own', () => {
       totalMs: 5_000,
       details: '{"page":7}',
     })
-    const end = await start(named('inside'), assignment).attempt.ended
+    const end = await start(tasks.listed[0]!, assignment).attempt.ended
     const output = JSON.parse((end as { output: string }).output)
     expect(output).toMatchObject({ inside: true, attempt: 3, previous: { page: 7 } })
     expect(output.pid).not.toBe(process.pid)
@@ -93,22 +99,37 @@ describe('a handler in a process of its own', () => {
     expect(output.remaining).toBeLessThan(5_000)
   })
 
+  test('is charged the time that its process takes to start', async () => {
+    class LeapingClock extends SystemClock {
+      leapMs = 0
+      override monotonic(): number {
+        return super.monotonic() + this.leapMs
+      }
+    }
+    const leaping = new LeapingClock()
+    const assignment = assignmentOf('inside', null, { attemptMs: 5_000 })
+    const { attempt } = start(tasks.listed[0]!, assignment, leaping)
+    leaping.leapMs = 3_000 // it has not started yet
+    const { remaining } = JSON.parse(((await attempt.ended) as { output: string }).output)
+    expect(remaining).toBeLessThan(2_000)
+  })
+
   test('fails with the failure it throws', async () => {
-    expect(await start(named('throwing')).attempt.ended).toMatchObject({
+    expect(await start(tasks.default.throwing).attempt.ended).toMatchObject({
       type: 'failed',
       failure: { code: 'no_file', message: 'no such file', retryable: false, details: { path: '/x' } },
     })
   })
 
   test('fails for good when its output cannot be stored', async () => {
-    expect(await start(named('unstorable')).attempt.ended).toMatchObject({
+    expect(await start(tasks.default.unstorable).attempt.ended).toMatchObject({
       type: 'failed',
       failure: { code: 'invalid_json', retryable: false },
     })
   })
 
   test('can return an output larger than a pipe holds', async () => {
-    const end = await start(named('big')).attempt.ended
+    const end = await start(tasks.default.big).attempt.ended
     expect((end as { output: string }).output).toHaveLength(900_002)
   })
 
@@ -135,10 +156,10 @@ describe('a handler in a process of its own', () => {
   })
 
   test('that exits or dies of an exception fails with how it died', async () => {
-    expect(await start(named('exiting')).attempt.ended).toMatchObject({
+    expect(await start(tasks.default.exiting).attempt.ended).toMatchObject({
       failure: { code: 'process_died', retryable: true, details: { exitCode: 7, signal: null } },
     })
-    expect(await start(named('crashing')).attempt.ended).toMatchObject({
+    expect(await start(tasks.default.crashing).attempt.ended).toMatchObject({
       failure: { code: 'process_died', details: { exitCode: 1 }, cause: { message: 'nobody caught this' } },
     })
   })

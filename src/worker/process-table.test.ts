@@ -56,7 +56,7 @@ test('a scan finds the marks, also those of a worker inside a task', async () =>
 })
 
 test('whoever asks while a scan runs shares the next one, which begins after it was asked for', async () => {
-  const table = new ProcessTable(clock, 0)
+  const table = new ProcessTable(clock)
   const first = table.scan()
   expect(table.scan()).toBe(first)
   await new Promise((resolve) => clock.endOfTurn(() => resolve(null)))
@@ -78,4 +78,4 @@ test('processes older than the worker are left out', async () => {
   expect(entries.some(({ pid }) => pid === 1)).toBe(false)
 })
 
-const scan = () => new ProcessTable(clock, 0).scan()
+const scan = () => new ProcessTable(clock).scan()

@@ -52,8 +52,11 @@ export class ProcessTable {
   #running: Promise<unknown> = Promise.resolve()
   #next: Promise<ProcessEntry[] | null> | null = null
 
-  /** Processes older than `since` (a start time) are none of ours and left out. */
-  constructor(clock: Clock, since: number) {
+  /**
+   * Processes older than `since` (a start time) are left out: what a worker started is younger than itself. Whoever
+   * looks for what another one started leaves it at 0.
+   */
+  constructor(clock: Clock, since = 0) {
     this.#clock = clock
     this.#since = since
   }

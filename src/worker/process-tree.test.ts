@@ -55,7 +55,7 @@ describe('ours is', () => {
 })
 
 describe('killing', () => {
-  const tools = { clock, table: new ProcessTable(clock, 0) }
+  const tools = { clock, table: new ProcessTable(clock) }
   const started: { kill(signal: 'SIGKILL'): unknown }[] = []
   afterEach(() => {
     for (const child of started) child.kill('SIGKILL')

@@ -27,7 +27,7 @@ const OBITUARY_BACKOFF: Backoff = { initialMs: 50, factor: 2, maxMs: 2_000, jitt
 
 const clock = new SystemClock()
 const randomness = new SystemRandomness()
-const table = new ProcessTable(clock, 0)
+const table = new ProcessTable(clock)
 const registered = new Map<number, RegisteredAttempt>()
 let watched: Extract<ToSupervisor, { type: 'watch' }> | null = null
 let closing = false
@@ -73,7 +73,8 @@ async function workerIsGone(worker: TreeRoot): Promise<boolean> {
 async function endEverything(nodeId: string): Promise<ObituaryReport> {
   const marker = { nodeId }
   // Those that were started and not registered any more are known by their mark alone.
-  const marked = (await table.scan())?.filter(({ nodes }) => nodes.includes(nodeId)) ?? []
+  const entries = await table.scan().catch(() => null) // then the registered ones are what is known
+  const marked = entries?.filter(({ nodes }) => nodes.includes(nodeId)) ?? []
   const roots = new Map<string, RegisteredAttempt | null>()
   for (const { nodes, attempts } of marked) roots.set(attempts[nodes.indexOf(nodeId)] as string, null)
   for (const attempt of registered.values()) roots.set(attempt.token, attempt)

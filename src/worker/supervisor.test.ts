@@ -23,7 +23,7 @@ import { killMarked } from './process-tree.ts'
 import { Supervisor } from './supervisor.ts'
 import type { ToSupervisor } from './supervisor-messages.ts'
 
-const table = new ProcessTable(clock, 0)
+const table = new ProcessTable(clock)
 let nodeId: string
 let dir: string
 let started: { close(): unknown }[]

@@ -4,7 +4,7 @@
  * row): write transactions switch off everything but index scans and nested loops.
  */
 import type { HotStatements, NewTask } from '../hot-statements.ts'
-import { CLAIMED_FIELDS, COMPLETE_SETS, claimSets, ENDED_FIELDS, NEW_TASK_FIELDS } from '../hot-statements.ts'
+import { CLAIMED_FIELDS, claimSets, completeSets, NEW_TASK_FIELDS } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
@@ -20,7 +20,10 @@ from unnest(${VARYING.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).j
 const TIME_LEFT = `(t.deadline_at is null or t.deadline_at > $1)
       and (t.attempt > 0 or t.queue_deadline_at is null or t.queue_deadline_at > $1)`
 
-/** First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. */
+/**
+ * First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. The update
+ * names places (ctid) and nothing else: any further condition lets the planner walk an index and compare each row.
+ */
 const CLAIM = `
 with next as (
   select w.queue, w.name, c.priority, c.id
@@ -37,13 +40,12 @@ where t.ctid = any(array(
     select t.ctid as place from curfew.tasks t
     where t.ready = 1 and t.queue = s.queue and t.name = s.name and ${TIME_LEFT}
     order by t.priority, t.id limit s.share for update skip locked) as p))
-  and t.ready = 1
 returning ${selectList(CLAIMED_FIELDS, 't')}`
 
 const COMPLETE = `
-update curfew.tasks t set ${COMPLETE_SETS}, output = u.output
+update curfew.tasks t set ${completeSets('$1')}, output = u.output
 from unnest($2::text[], $3::text[], $4::text[]) as u (id, token, output)
-where t.id = u.id and t.token = u.token and t.status = 'running' returning ${selectList(ENDED_FIELDS, 't')}`
+where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
 const DUE = `
 select ${selectList(TASK_FIELDS, 't')} from curfew.tasks t
@@ -95,9 +97,7 @@ function insertGroup(rows: readonly NewTask[]): Statement<{ id: string }> {
   const first = rows[0] as NewTask
   const keyed = rows.some(({ key }) => key !== null)
   return {
-    sql: keyed
-      ? `${INSERT} on conflict (name, key) where key is not null do nothing returning id`
-      : `${INSERT} returning id`,
+    sql: keyed ? `${INSERT} on conflict (name, key) where key is not null do nothing returning id` : INSERT,
     params: [
       ...VARYING.map((field) => rows.map((row) => row[field])),
       ...SHARED.map((field) => first[field]),

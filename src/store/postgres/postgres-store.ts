@@ -16,7 +16,7 @@ import { migratePostgres } from './postgres-migrate.ts'
 
 const CONNECTIONS = 6
 /** How long an unknown commit is asked for, over new connections. */
-const LOOK_UP_MS = 60_000
+const LOOK_UP_MS = 10_000
 
 /** Plans by index alone, whatever the statistics say; every wait has a bound. */
 const SETTINGS = `set local lock_timeout = '5s'; set local statement_timeout = '30s'; set local jit = off;

@@ -1,7 +1,7 @@
 /** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
 import { SQLITE } from '../dialect.ts'
 import type { HotStatements, NewTask } from '../hot-statements.ts'
-import { CLAIMED_FIELDS, COMPLETE_SETS, claimSets, ENDED_FIELDS, NEW_TASK_FIELDS } from '../hot-statements.ts'
+import { CLAIMED_FIELDS, claimSets, completeSets, NEW_TASK_FIELDS } from '../hot-statements.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
 const NEW_TASK_COLUMNS = Object.fromEntries(
@@ -46,8 +46,8 @@ function nextOfAll(queues: number, names: number): string {
 }
 
 const COMPLETE = `
-update tasks set ${COMPLETE_SETS}, output = $4
-where id = $2 and token = $3 and status = 'running' returning ${returning(ENDED_FIELDS)}`
+update tasks set ${completeSets('$4')}, output = $3
+where id = $1 and token = $2 and status = 'running'`
 
 const DUE = `
 select ${selectList(TASK_FIELDS, 't')} from tasks t
@@ -55,17 +55,15 @@ where due_at <= $1 order by due_at limit $2`
 
 const BEAT = `
 update tasks set
-  progress = coalesce($4, progress), details = coalesce($5, details),
-  heartbeat_deadline_at = $1 + heartbeat_timeout_ms,
-  stuck_deadline_at = case when $6 = 1 then $1 + stuck_after_ms else stuck_deadline_at end
-where id = $2 and token = $3 and status = 'running' returning id`
+  progress = coalesce($3, progress), details = coalesce($4, details),
+  heartbeat_deadline_at = $6 + heartbeat_timeout_ms,
+  stuck_deadline_at = case when $5 = 1 then $6 + stuck_after_ms else stuck_deadline_at end
+where id = $1 and token = $2 and status = 'running'`
 
 export const SQLITE_HOT: HotStatements = {
   insertTasks(rows) {
     const keyed = rows.some(({ key }) => key !== null)
-    const suffix = keyed
-      ? 'on conflict (name, key) where key is not null do nothing returning id'
-      : 'returning id'
+    const suffix = keyed ? 'on conflict (name, key) where key is not null do nothing returning id' : ''
     return [SQLITE.insert('tasks', NEW_TASK_COLUMNS, rows, suffix) as { sql: string; params: [] }]
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
@@ -75,7 +73,12 @@ export const SQLITE_HOT: HotStatements = {
     }
   },
   completeTasks(now, rows) {
-    return { sql: COMPLETE, params: [], each: rows.map(({ id, token, output }) => [now, id, token, output]) }
+    return {
+      sql: COMPLETE,
+      params: [],
+      each: rows.map(({ id, token, output }) => [id, token, output, now]),
+      changed: true,
+    }
   },
   dueTasks(now, _peers, _overdueMs, limit) {
     return { sql: DUE, params: [now, limit] }
@@ -84,7 +87,8 @@ export const SQLITE_HOT: HotStatements = {
     return {
       sql: BEAT,
       params: [],
-      each: rows.map(({ id, token, progress, details, moved }) => [now, id, token, progress, details, moved]),
+      each: rows.map(({ id, token, progress, details, moved }) => [id, token, progress, details, moved, now]),
+      changed: true,
     }
   },
 }

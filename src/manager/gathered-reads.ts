@@ -1,33 +1,35 @@
 /** Reads of single rows, gathered: what is asked for in one turn of the event loop is one query. */
 import type { Clock } from '../core/clock.ts'
+import type { Statement } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
-import type { TaskRow } from '../store/task-row.ts'
 
 const MOST_AT_ONCE = 500
 
-interface Wanted {
+interface Wanted<Row> {
   id: string
-  resolve(row: TaskRow | null): void
+  resolve(row: Row | null): void
   reject(error: unknown): void
 }
 
-export class RowReader {
+export class GatheredReads<Row extends { id: string }> {
   readonly #store: Store
   readonly #clock: Clock
-  #wanted: Wanted[] = []
+  readonly #statement: (ids: string[]) => Statement<Row>
+  #wanted: Wanted<Row>[] = []
   #reading = 0
 
-  constructor(store: Store, clock: Clock) {
+  constructor(store: Store, clock: Clock, statement: (ids: string[]) => Statement<Row>) {
     this.#store = store
     this.#clock = clock
+    this.#statement = statement
   }
 
   get idle(): boolean {
     return this.#wanted.length === 0 && this.#reading === 0
   }
 
-  read(id: string): Promise<TaskRow | null> {
+  read(id: string): Promise<Row | null> {
     return new Promise((resolve, reject) => {
       this.#wanted.push({ id, resolve, reject })
       if (this.#wanted.length === 1) this.#clock.endOfTurn(() => void this.#readAll())
@@ -43,10 +45,10 @@ export class RowReader {
     this.#reading--
   }
 
-  async #readSome(wanted: Wanted[]): Promise<void> {
+  async #readSome(wanted: Wanted<Row>[]): Promise<void> {
     try {
       const ids = wanted.map(({ id }) => id)
-      const rows = await this.#store.read(() => run(this.#store.statements.readTasks(ids)))
+      const rows = await this.#store.read(() => run(this.#statement(ids)))
       const byId = new Map(rows.map((row) => [row.id, row]))
       for (const { id, resolve } of wanted) resolve(byId.get(id) ?? null)
     } catch (error) {
