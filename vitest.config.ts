@@ -5,7 +5,7 @@ export default defineConfig({
     environment: 'node',
     pool: 'forks',
     maxWorkers: 2,
-    include: ['{src,scripts,examples,sim}/**/*.test.ts'],
+    include: ['{src,scripts,examples,sim,faults}/**/*.test.ts'],
     globalSetup: ['scripts/postgres/global-setup.ts'],
     testTimeout: 30_000,
     hookTimeout: 60_000,

@@ -4,7 +4,8 @@
  * end (exit, signal, kill -9) makes it kill what carries the marker, unmount what is mounted in the folder and
  * remove it.
  */
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
@@ -60,7 +61,10 @@ export class Scratch {
   processes(): number[] {
     return readdirSync('/proc')
       .map(Number)
-      .filter((pid) => pid > 0 && isRunning(pid) && readProc(pid, 'environ').includes(`${VARIABLE}=${this.#marker}`))
+      .filter(
+        (pid) =>
+          pid > 0 && isRunning(pid) && readProc(pid, 'environ').includes(`${VARIABLE}=${this.#marker}`),
+      )
   }
 
   /** An empty memory file system of this size. Needs root. */

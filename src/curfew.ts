@@ -1,6 +1,7 @@
 /**
  * `Curfew.open`: manager, worker and client in one process, over a SQLite file or a PostgreSQL database.
  */
+import { pathToFileURL } from 'node:url'
 import pino from 'pino'
 import { Client } from './client/client.ts'
 import type { Clock } from './core/clock.ts'
@@ -19,7 +20,7 @@ import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
 import { isTaskProcess } from './worker/marker.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
-import { ProcessTable, startTimeOf } from './worker/process-table.ts'
+import { ProcessTable } from './worker/process-table.ts'
 import { killMarked } from './worker/process-tree.ts'
 import { Supervisor } from './worker/supervisor.ts'
 import { Worker } from './worker/worker.ts'
@@ -66,6 +67,8 @@ export interface OpenOptions {
 }
 
 const DEFAULT_CONCURRENCY = 10
+/** Beyond the grace, for the last reports: a store that is away must not hold its host. */
+const CLOSE_MS = 10_000
 
 export class Curfew extends Client {
   readonly #engine: Engine
@@ -154,17 +157,20 @@ export class Curfew extends Client {
 
   async #close(drain: boolean | Duration): Promise<void> {
     this.#engine.stopClaiming()
-    if (drain !== false) {
-      const bound = new AbortController()
-      const waits = drain === true ? [] : [sleep(this.#clock, durationMs(drain, 'drain'), bound.signal)]
-      await Promise.race([this.#worker.reported(), ...waits])
-      bound.abort()
-    }
+    if (drain === true) await this.#worker.reported()
+    else if (drain !== false) await this.#within(durationMs(drain, 'drain'), this.#worker.reported())
     this.#worker.stopAll({ code: 'closing', message: 'the process that runs it is closing' })
-    if (!this.#engine.failed) await this.#worker.reported()
+    if (!this.#engine.failed)
+      await this.#within(this.#worker.longestGraceMs + CLOSE_MS, this.#worker.reported())
     this.#worker.detach()
     await this.#engine.close()
     await this.#supervisor?.close()
+  }
+
+  async #within(ms: number, work: Promise<void>): Promise<void> {
+    const over = new AbortController()
+    await Promise.race([work, sleep(this.#clock, ms, over.signal)])
+    over.abort()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -173,13 +179,13 @@ export class Curfew extends Client {
 }
 
 function entryUrl(name: string): string {
-  return new URL(`file://${entryFile(name, import.meta.url)}`).href
+  return pathToFileURL(entryFile(name, import.meta.url)).href
 }
 
 /** What a dead process left running on this machine. */
 async function endLeftovers(nodeId: string): Promise<void> {
   const clock = new SystemClock()
-  await killMarked({ nodeId }, { clock, table: new ProcessTable(clock, startTimeOf(process.pid) ?? 0) })
+  await killMarked({ nodeId }, { clock, table: new ProcessTable(clock) })
 }
 
 function checkOptions(options: OpenOptions) {

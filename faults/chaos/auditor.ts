@@ -23,6 +23,8 @@ export interface Complaint {
 export interface AuditRules {
   /** A result may win over a limit that has not fired yet; not when it is over for longer than this. */
   latestResultMs: number
+  /** What the clocks of two processes may differ by: each keeps a lower bound of the store's. */
+  clockSlackMs: number
   /** Codes of calls that may fail in this run. */
   allowedCodes: readonly string[]
 }
@@ -33,9 +35,14 @@ const OUTCOMES = ['task_completed', 'task_failed', 'task_timed_out', 'task_cance
 const CLOCK_SLACK_MS = 25
 const MOST_LOSSES = 3
 
-export function audit(facts: readonly Fact[], records: readonly TaskRecord[], rules: AuditRules): Complaint[] {
+export function audit(
+  facts: readonly Fact[],
+  records: readonly TaskRecord[],
+  rules: AuditRules,
+): Complaint[] {
   const complaints: Complaint[] = []
-  const complain = (rule: string, taskId: string | null, text: string) => complaints.push({ rule, taskId, text })
+  const complain = (rule: string, taskId: string | null, text: string) =>
+    complaints.push({ rule, taskId, text })
   const byId = new Map(records.map((record) => [record.view.id, record]))
   if (byId.size !== records.length) complain('one record', null, 'a task is listed twice')
 
@@ -43,24 +50,22 @@ export function audit(facts: readonly Fact[], records: readonly TaskRecord[], ru
   auditAnswers(facts, byId, complain)
   auditKeys(facts, records, complain)
   const plans = new Map<string, Plan>()
-  for (const fact of facts) {
-    if (fact.type === 'schedule_sent') plans.set(planKey(fact.plan as Plan), fact.plan as Plan)
+  for (const { type, taskId, plan } of facts) {
+    if (type === 'scheduled' && taskId !== undefined) plans.set(taskId, plan as Plan)
   }
+  auditUnanswered(facts, records, plans, complain)
   const factsByTask = Map.groupBy(
     facts.filter(({ attempt }) => attempt !== undefined),
     ({ taskId }) => taskId as string,
   )
   for (const record of records) {
     const { view } = record
-    const plan = planOf(view, facts, plans)
+    const plan = plans.get(view.id) ?? planAsShown(record)
     const seen = factsByTask.get(view.id) ?? []
-    auditEnd(record, complain)
+    auditEnd(record, rules, complain)
     auditAttempts(record, seen, complain)
-    if (!plan) complain('known work', view.id, 'it is in the store and nobody scheduled it')
-    else {
-      auditLimits(record, plan, rules, complain)
-      auditOutcome(record, plan, seen, complain)
-    }
+    auditLimits(record, plan, rules, complain)
+    auditOutcome(record, plan, seen, complain)
     for (const fact of seen) auditAbort(fact, complain)
   }
   for (const taskId of factsByTask.keys()) {
@@ -80,7 +85,8 @@ type Complain = (rule: string, taskId: string | null, text: string) => void
 
 function auditProcesses(facts: readonly Fact[], rules: AuditRules, complain: Complain): void {
   for (const fact of facts) {
-    if (fact.type === 'died') complain('no crash', null, `process ${fact.victim} ended by itself: ${fact.how}`)
+    if (fact.type === 'died')
+      complain('no crash', null, `process ${fact.victim} ended by itself: ${fact.how}`)
     if (fact.type === 'not_ended') complain('everything ends', null, String(fact.message))
     if (fact.type === 'call_failed' && !rules.allowedCodes.includes(String(fact.code))) {
       complain('clear answers', null, `${fact.call} failed: ${fact.message}`)
@@ -107,11 +113,29 @@ function auditAnswers(facts: readonly Fact[], byId: Map<string, TaskRecord>, com
       }
     }
     if (type === 'result') {
-      const same = fact.status === status || (fact.status === 'task_failed' && status === 'failed')
-      if (!same) complain('one outcome', taskId, `result() told ${fact.status}, but it is ${status}`)
+      if (fact.status !== status && fact.status !== `task_${status}`)
+        complain('one outcome', taskId, `result() told ${fact.status}, but it is ${status}`)
       if (status === 'completed' && JSON.stringify(fact.output) !== output) {
         complain('one outcome', taskId, `result() told ${JSON.stringify(fact.output)}, but it is ${output}`)
       }
+    }
+  }
+}
+
+/** What is in the store without an answer was at least asked for. */
+function auditUnanswered(
+  facts: readonly Fact[],
+  records: readonly TaskRecord[],
+  plans: Map<string, Plan>,
+  complain: Complain,
+): void {
+  const answered = new Set(facts.filter(({ type }) => type === 'scheduled').map(({ ref }) => ref))
+  const sent = facts.filter(({ type, ref }) => type === 'schedule_sent' && !answered.has(ref))
+  for (const [name, ofName] of Map.groupBy(records, ({ view }) => view.name)) {
+    const unanswered = ofName.filter(({ view }) => !plans.has(view.id)).length
+    const asked = sent.filter(({ plan }) => (plan as Plan).task === name).length
+    if (unanswered > asked) {
+      complain('known work', null, `${unanswered} tasks ${name} nobody was told of, ${asked} asked for`)
     }
   }
 }
@@ -133,7 +157,7 @@ function auditKeys(facts: readonly Fact[], records: readonly TaskRecord[], compl
   }
 }
 
-function auditEnd({ view, events, explanation }: TaskRecord, complain: Complain): void {
+function auditEnd({ view, events, explanation }: TaskRecord, rules: AuditRules, complain: Complain): void {
   const { id, status } = view
   if (!ENDED.includes(status)) complain('everything ends', id, `it is still ${status}`)
   if (ENDED.includes(status) && !view.settled) complain('everything ends', id, 'it has not settled')
@@ -151,7 +175,8 @@ function auditEnd({ view, events, explanation }: TaskRecord, complain: Complain)
   for (const [i, event] of events.entries()) {
     const before = events[i - 1]
     if (event.seq !== i + 1) complain('events in order', id, `event ${i + 1} has number ${event.seq}`)
-    if (before && event.at < before.at) complain('events in order', id, `${event.type} is older than the one before`)
+    if (before && event.at < before.at - rules.clockSlackMs)
+      complain('events in order', id, `${event.type} is older than the one before`)
   }
 }
 
@@ -159,10 +184,15 @@ function auditEnd({ view, events, explanation }: TaskRecord, complain: Complain)
 function auditAttempts({ view, events }: TaskRecord, seen: readonly Fact[], complain: Complain): void {
   const stored = events.filter(({ type }) => type === 'attempt_started')
   for (const [i, { attempt }] of stored.entries()) {
-    if (attempt !== i + 1) complain('attempt numbers rise', view.id, `start ${i + 1} has the number ${attempt}`)
+    if (attempt !== i + 1)
+      complain('attempt numbers rise', view.id, `start ${i + 1} has the number ${attempt}`)
   }
   if (stored.length !== view.attempts) {
-    complain('attempt numbers rise', view.id, `${stored.length} starts on record, ${view.attempts} attempts counted`)
+    complain(
+      'attempt numbers rise',
+      view.id,
+      `${stored.length} starts on record, ${view.attempts} attempts counted`,
+    )
   }
   let last = 0
   for (const { type, attempt = 0, wall } of seen) {
@@ -181,6 +211,13 @@ function auditAttempts({ view, events }: TaskRecord, seen: readonly Fact[], comp
 /** No deadline early, none lost: each says of itself when it was due, and that is what the plan makes of it. */
 function auditLimits({ view, events }: TaskRecord, plan: Plan, rules: AuditRules, complain: Complain): void {
   const { id, startAt } = view
+  if (plan.delayMs !== undefined && startAt !== view.createdAt + plan.delayMs) {
+    complain(
+      'never early',
+      id,
+      `it starts ${startAt - view.createdAt} ms after its scheduling, not ${plan.delayMs}`,
+    )
+  }
   const totalAt = plan.timeoutMs === undefined ? Infinity : startAt + plan.timeoutMs
   const queueAt = plan.queueTimeoutMs === undefined ? Infinity : startAt + plan.queueTimeoutMs
   let startedAt: number | null = null
@@ -189,8 +226,10 @@ function auditLimits({ view, events }: TaskRecord, plan: Plan, rules: AuditRules
     if (event.type === 'attempt_started') {
       startedAt = event.at
       firstStartAt = Math.min(firstStartAt, event.at)
-      if (event.at >= totalAt) complain('no deadline lost', id, `attempt ${event.attempt} began after the deadline`)
-      if (event.attempt === 1 && event.at >= queueAt) complain('no deadline lost', id, 'it began after its queue limit')
+      if (event.at >= totalAt)
+        complain('no deadline lost', id, `attempt ${event.attempt} began after the deadline`)
+      if (event.attempt === 1 && event.at >= queueAt)
+        complain('no deadline lost', id, 'it began after its queue limit')
     }
     if (event.type !== 'task_timed_out' && event.type !== 'attempt_timed_out') continue
     const { kind, at } = event
@@ -222,17 +261,30 @@ function auditLimits({ view, events }: TaskRecord, plan: Plan, rules: AuditRules
 }
 
 /** Which outcomes a piece of work can have at all. */
-function auditOutcome({ view, events }: TaskRecord, plan: Plan, seen: readonly Fact[], complain: Complain): void {
+function auditOutcome(
+  { view, events }: TaskRecord,
+  plan: Plan,
+  seen: readonly Fact[],
+  complain: Complain,
+): void {
   const { id, status } = view
   const count = (type: string) => events.filter((event) => event.type === type).length
   const hangs = ['hanging', 'beating', 'progressing', 'ignoring', 'unknown'].includes(plan.task)
   if (hangs && status === 'completed') complain('one outcome', id, 'it completed, though it never returns')
-  const limits = [plan.timeoutMs, plan.attemptTimeoutMs, plan.queueTimeoutMs, plan.heartbeatTimeoutMs, plan.stuckAfterMs]
+  const limits = [
+    plan.timeoutMs,
+    plan.attemptTimeoutMs,
+    plan.queueTimeoutMs,
+    plan.heartbeatTimeoutMs,
+    plan.stuckAfterMs,
+  ]
   if (status === 'timed_out' && limits.every((ms) => ms === undefined)) {
     complain('never early', id, 'it timed out and has no limit')
   }
-  if (plan.task === 'unknown' && view.attempts > 0) complain('known work', id, 'it was started without its code')
-  if (status === 'completed' && view.output !== JSON.stringify({ n: plan.input.n })) {
+  if (plan.task === 'unknown' && view.attempts > 0)
+    complain('known work', id, 'it was started without its code')
+  const { n } = plan.input
+  if (status === 'completed' && !Number.isNaN(n) && view.output !== JSON.stringify({ n })) {
     complain('one outcome', id, `its output is ${view.output}`)
   }
   const used = count('attempt_failed') + count('attempt_timed_out')
@@ -243,7 +295,8 @@ function auditOutcome({ view, events }: TaskRecord, plan: Plan, seen: readonly F
   }
   if (status === 'failed' && code === 'lost') {
     const lost = count('attempt_lost')
-    if (lost <= (plan.atMostOnce ? 0 : MOST_LOSSES)) complain('lost attempts', id, `it was given up after ${lost} losses`)
+    if (lost <= (plan.atMostOnce ? 0 : MOST_LOSSES))
+      complain('lost attempts', id, `it was given up after ${lost} losses`)
   }
   const starts = seen.filter(({ type }) => type === 'attempt_started').length
   if (plan.atMostOnce && (starts > 1 || view.attempts > 1)) {
@@ -257,16 +310,24 @@ function auditAbort(fact: Fact, complain: Complain): void {
   const deadlineAt = fact.deadlineAt as number | null
   if (deadlineAt !== null && fact.wall < deadlineAt - CLOCK_SLACK_MS) {
     const earlyMs = deadlineAt - fact.wall
-    complain('never early', fact.taskId ?? null, `attempt ${fact.attempt} was told to stop ${earlyMs} ms early`)
+    complain(
+      'never early',
+      fact.taskId ?? null,
+      `attempt ${fact.attempt} was told to stop ${earlyMs} ms early`,
+    )
   }
 }
 
-function planKey({ task, input, key }: Plan): string {
-  return `${task} ${key ?? ''} ${input.n}`
-}
-
-/** By its acknowledgement; a task whose caller was killed before the answer is known by what was sent. */
-function planOf(view: TaskView, facts: readonly Fact[], sent: Map<string, Plan>): Plan | undefined {
-  const acknowledged = facts.find(({ type, taskId }) => type === 'scheduled' && taskId === view.id)
-  return (acknowledged?.plan as Plan | undefined) ?? sent.get(`${view.name} ${view.key ?? ''}`)
+/** Its caller was killed before the answer: the limits are known from what the store shows, the rest is not. */
+function planAsShown({ view, explanation }: TaskRecord): Plan {
+  const plan: Plan = { task: view.name, input: { n: Number.NaN }, retries: explanation.retries.allowed }
+  const keys = {
+    total: 'timeoutMs',
+    queue: 'queueTimeoutMs',
+    execution: 'attemptTimeoutMs',
+    heartbeat: 'heartbeatTimeoutMs',
+    stuck: 'stuckAfterMs',
+  } as const
+  for (const { kind, timeoutMs } of explanation.limits) plan[keys[kind]] = timeoutMs
+  return plan
 }

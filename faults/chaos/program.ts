@@ -26,13 +26,14 @@ export interface ProgramOptions {
 
 const options = JSON.parse(process.argv[2] ?? '{}') as ProgramOptions
 const CONCURRENCY = 20
-const OPERATION_EVERY_MS = 30
+const OPERATION_EVERY_MS = 15
 const MOST_KNOWN = 200
 /** Lost attempts of a process without a witness wait for their lease, three in a row at worst. */
 const FINISH_WITHIN_MS = 120_000
 
 // The driver is gone: so is this.
-process.on('disconnect', () => process.exit(1))
+const die = () => process.exit(1)
+process.on('disconnect', die)
 
 const definitions = new Map([...inlineTasks, ...isolatedTasks, unknown].map((one) => [one.name, one]))
 const random = new SeededRandom(options.seed)
@@ -59,9 +60,9 @@ function say(type: string, more: object = {}): void {
 async function load(): Promise<never> {
   const known: TaskHandle[] = []
   await scheduleAgain()
-  for (let n = 0; ; n++) {
+  for (;;) {
     const chosen = random.next()
-    if (chosen < 0.85 || known.length === 0) void schedule(nextPlan(random, n), known)
+    if (chosen < 0.85 || known.length === 0) void schedule(nextPlan(random, random.between(0, 1e9)), known)
     else if (chosen < 0.95) void cancel(random.pick(known))
     else void scheduleAgain()
     await pause(random.between(0, 2 * OPERATION_EVERY_MS))
@@ -83,8 +84,16 @@ function callSchedule(plan: Plan): Promise<TaskHandle> {
   const { task, input, ...rest } = plan
   const definition = definitions.get(task)
   if (!definition) throw new Error(`there is no task ${task}`)
-  const { delayMs, timeoutMs, attemptTimeoutMs, queueTimeoutMs, heartbeatTimeoutMs, stuckAfterMs, graceMs, ...same } =
-    rest
+  const {
+    delayMs,
+    timeoutMs,
+    attemptTimeoutMs,
+    queueTimeoutMs,
+    heartbeatTimeoutMs,
+    stuckAfterMs,
+    graceMs,
+    ...same
+  } = rest
   const scheduleOptions: ScheduleOptions = {
     ...same,
     ...(delayMs !== undefined && { delay: delayMs }),
@@ -103,7 +112,9 @@ async function scheduleAgain(): Promise<void> {
   const facts = readJournal(options.journal)
   const keyed = facts.filter(({ plan }) => (plan as Plan | undefined)?.key !== undefined)
   const answered = new Set(keyed.filter(({ type }) => type === 'scheduled').map(({ ref }) => ref))
-  const open = keyed.filter(({ type, ref, pid }) => type === 'schedule_sent' && pid !== process.pid && !answered.has(ref))
+  const open = keyed.filter(
+    ({ type, ref, pid }) => type === 'schedule_sent' && pid !== process.pid && !answered.has(ref),
+  )
   const again = [...open.slice(-5), ...(keyed.length ? [random.pick(keyed)] : [])]
   for (const { plan } of again) await schedule(plan as Plan, [])
 }
@@ -158,6 +169,7 @@ async function finish(): Promise<void> {
   }
   await curfew.close()
   say('closed')
+  process.off('disconnect', die)
   process.disconnect()
 }
 

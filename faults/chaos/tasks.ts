@@ -1,6 +1,6 @@
 /** The handlers of the chaos run. Each writes into the journal when it starts, while it runs, when it is told to stop and when it ends. */
 import { setTimeout as pause } from 'node:timers/promises'
-import type { TaskContext, TaskDefinition } from '../../src/curfew.ts'
+import type { CurfewError, TaskContext, TaskDefinition } from '../../src/curfew.ts'
 import { task } from '../../src/curfew.ts'
 import { note } from '../journal.ts'
 import type { Plan } from './kinds.ts'
@@ -17,8 +17,10 @@ function journalled(run: (input: Input, context: TaskContext) => Promise<unknown
     const { taskId, attempt, signal } = context
     const say = (type: string, more: object = {}) => note(journal, { type, taskId, attempt, owner, ...more })
     const told = () => {
-      const { code, kind, deadlineAt } = signal.reason as { code: string; kind?: string; deadlineAt?: number }
-      say('aborted', { code, kind, deadlineAt: deadlineAt ?? context.deadline })
+      const { code, fields } = signal.reason as CurfewError
+      const ofAttempt = fields.kind === 'execution' || fields.kind === 'total'
+      const deadlineAt = fields.deadlineAt ?? (ofAttempt ? context.deadline : null)
+      say('aborted', { code, kind: fields.kind, deadlineAt })
     }
     say('attempt_started', { deadlineAt: context.deadline })
     signal.addEventListener('abort', told)
@@ -108,7 +110,14 @@ const isolated = task({
   }),
 })
 
-export const inlineTasks: readonly TaskDefinition<Input>[] = [quick, slow, failing, hanging, beating, progressing]
+export const inlineTasks: readonly TaskDefinition<Input>[] = [
+  quick,
+  slow,
+  failing,
+  hanging,
+  beating,
+  progressing,
+]
 export const isolatedTasks: readonly TaskDefinition<Input>[] = [ignoring, isolated]
 
 /** Scheduled, and run by nobody. */

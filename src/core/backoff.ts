@@ -15,5 +15,5 @@ export function backoffMs(backoff: Backoff, tries: number, chance: number): numb
   // The power is cut before it is infinite: nothing times infinity is not a number.
   const grown = backoff.initialMs * Math.min(backoff.factor ** tries, Number.MAX_VALUE)
   const full = Math.min(backoff.maxMs, grown)
-  return Math.min(full, Math.ceil(full * (1 - backoff.jitter) + full * backoff.jitter * chance))
+  return Math.min(backoff.maxMs, Math.ceil(full * (1 - backoff.jitter) + full * backoff.jitter * chance))
 }

@@ -87,7 +87,11 @@ describe('E2: what counts as progress', () => {
       { completed: fc.nat(5), fraction: fc.double({ min: 0, max: 1, noNaN: true }) },
       { requiredKeys: [] },
     )
-    fc.assert(fc.property(progress, progress, (a, b) => expect(isMore(a, b) && isMore(b, a)).toBe(false)))
+    fc.assert(
+      fc.property(progress, progress, (a, b) => {
+        expect(isMore(a, b) && isMore(b, a)).toBe(false)
+      }),
+    )
   })
 })
 

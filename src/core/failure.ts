@@ -1,4 +1,5 @@
 /** Why a piece of work ended badly, as a value: stored, sent, and turned into the typed error a caller meets. */
+import { inspect } from 'node:util'
 import { CurfewError } from './errors.ts'
 import { MAX_FAILURE_TEXT } from './limits.ts'
 
@@ -27,7 +28,16 @@ export class HandlerError extends CurfewError {
 }
 
 /** Whatever a handler threw, made storable. */
-export function failureOf(thrown: unknown, depth = 0): Failure {
+export function failureOf(thrown: unknown): Failure {
+  try {
+    return describe(thrown, 0)
+  } catch (error) {
+    const message = `what was thrown could not be read: ${error instanceof Error ? error.message : typeof error}`
+    return { code: 'failed', message: cut(message), retryable: true }
+  }
+}
+
+function describe(thrown: unknown, depth: number): Failure {
   if (!(thrown instanceof Error)) {
     return {
       code: 'failed',
@@ -38,13 +48,13 @@ export function failureOf(thrown: unknown, depth = 0): Failure {
   const { code, retryable, details } = thrown as { code?: unknown; retryable?: unknown; details?: unknown }
   const failure: Failure = {
     code: typeof code === 'string' ? cut(code, 200) : 'failed',
-    message: cut(thrown.message),
+    message: cut(String(thrown.message)),
     retryable: typeof retryable === 'boolean' ? retryable : true,
   }
   const storableDetails = storable(details)
   if (storableDetails !== undefined) failure.details = storableDetails
-  if (thrown.cause !== undefined && depth < 5) failure.cause = failureOf(thrown.cause, depth + 1)
-  if (thrown.stack && depth === 0) failure.stack = cut(thrown.stack)
+  if (thrown.cause !== undefined && depth < 5) failure.cause = describe(thrown.cause, depth + 1)
+  if (typeof thrown.stack === 'string' && depth === 0) failure.stack = cut(thrown.stack)
   return failure
 }
 
@@ -63,11 +73,13 @@ function show(value: unknown): string {
   try {
     return JSON.stringify(value) ?? String(value)
   } catch {
-    return String(value) // a cycle or a bigint: its plain text is all there is
+    return typeof value === 'object' ? inspect(value) : String(value) // a cycle or a bigint
   }
 }
 
 function cut(text: string, length = MAX_FAILURE_TEXT): string {
   const whole = text.toWellFormed()
-  return whole.length <= length ? whole : `${whole.slice(0, length)}… (${whole.length} characters)`
+  return whole.length <= length
+    ? whole
+    : `${whole.slice(0, length).toWellFormed()}… (${whole.length} characters)`
 }

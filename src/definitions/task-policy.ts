@@ -128,7 +128,7 @@ export function applyOptions(
   if (options.warnAt !== undefined) next.warnAt = between(at, 'warnAt', options.warnAt, 0.01, 1)
   if (options.queue !== undefined) next.queue = checkName(`${at}: queue`, options.queue)
   if (options.priority !== undefined) next.priority = whole(at, 'priority', options.priority, -32_768, 32_767)
-  if (options.atMostOnce !== undefined) next.atMostOnce = Boolean(options.atMostOnce)
+  if (options.atMostOnce !== undefined) next.atMostOnce = flag(at, 'atMostOnce', options.atMostOnce)
   if (options.retention !== undefined) next.retentionMs = zeroOrMore(at, 'retention', options.retention)
   if (options.extensions !== undefined)
     next.extensions = checkExtensions(at, policy.extensions, options.extensions)
@@ -136,7 +136,7 @@ export function applyOptions(
 }
 
 function checkBackoff(at: string, base: Backoff, options: NonNullable<TaskOptions['backoff']>): Backoff {
-  const { initial, factor, max, jitter, ...unknown } = options
+  const { initial, factor, max, jitter, ...unknown } = object(at, 'backoff', options)
   refuseUnknown(`${at}: backoff`, unknown)
   return {
     initialMs: initial === undefined ? base.initialMs : zeroOrMore(at, 'backoff.initial', initial),
@@ -151,7 +151,7 @@ function checkExtensions(
   rules: ExtensionRules,
   options: NonNullable<TaskOptions['extensions']>,
 ): ExtensionRules {
-  const { base, min, max, warnAtRemaining, ...unknown } = options
+  const { base, min, max, warnAtRemaining, ...unknown } = object(at, 'extensions', options)
   refuseUnknown(`${at}: extensions`, unknown)
   return {
     ...rules,
@@ -162,6 +162,12 @@ function checkExtensions(
       warnAtRemaining: whole(at, 'extensions.warnAtRemaining', warnAtRemaining, 0, 1_000),
     }),
   }
+}
+
+function object<T extends object>(at: string, key: string, value: T): T {
+  if (typeof value !== 'object' || value === null)
+    throw invalid(at, key, `must be an object, got ${String(value)}`)
+  return value
 }
 
 function refuseUnknown(at: string, unknown: object): void {
@@ -178,7 +184,7 @@ export function checkName(what: string, name: unknown, maxLength = MAX_NAME_LENG
   if (typeof name !== 'string' || name === '') {
     throw new CurfewError(
       'invalid_name',
-      `${what} must be a text that is not empty, got ${JSON.stringify(name)}`,
+      `${what} must be a text that is not empty, got ${name === '' ? "''" : String(name)}`,
     )
   }
   if (name.length > maxLength) {
@@ -206,6 +212,11 @@ function between(at: string, key: string, value: unknown, min: number, max: numb
   if (typeof value !== 'number' || !(value >= min && value <= max)) {
     throw invalid(at, key, `must be between ${min} and ${max}, got ${String(value)}`)
   }
+  return value
+}
+
+function flag(at: string, key: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw invalid(at, key, `must be true or false, got ${String(value)}`)
   return value
 }
 

@@ -60,6 +60,11 @@ export class Funnel<Command, Answer, Committed> {
     return this.#pause !== null || (!this.#draining && this.#entries.length === 0)
   }
 
+  /** It waits for a store that is away, and whoever has submitted something waits with it. */
+  get paused(): boolean {
+    return this.#pause !== null
+  }
+
   submit(command: Command, options: { bytes?: number; patient?: boolean } = {}): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.#closed) return reject(this.#closed)

@@ -28,3 +28,12 @@ export function decodePolicy(text: string): TaskPolicy {
   }
   return policy
 }
+
+/** For those who only look at a record: one whose policy cannot be read is shown without its limits. */
+export function readablePolicy(text: string): TaskPolicy {
+  try {
+    return decodePolicy(text)
+  } catch {
+    return DEFAULT_POLICY // whoever decides about it parks it, with the reason
+  }
+}

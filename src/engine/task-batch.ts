@@ -272,7 +272,7 @@ export class TaskBatch {
   }
 }
 
-const REPORTS = ['completed', 'failed', 'beat', 'extend', 'stopped', 'returned']
+const REPORTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']
 
 function isReport(command: Command): command is Extract<Command, { type: 'input' }> {
   return command.type === 'input' && REPORTS.includes(command.input.type)

@@ -46,10 +46,11 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
     case 'resume':
       return resume(draft)
     case 'lost':
-      if (row.live === 0 || row.nodeId !== input.nodeId)
+      if (row.live === 0 || row.nodeId !== input.nodeId || (input.token ?? row.token) !== row.token) {
         return { type: 'unchanged', reason: 'not its attempt' }
+      }
       fireLimits(draft)
-      loseAttempt(draft, input.receipt, chance)
+      loseAttempt(draft, input.receipt, { chance, counted: true })
       return { type: 'accepted' }
     default:
       return row.live === 1 && row.token === input.token ? decideAttempt(draft, input, chance) : stale(draft)
@@ -74,12 +75,18 @@ function decideAttempt(draft: TaskDraft, input: AttemptInput, chance: number): T
       if (!running || input.late) cameBack(draft, input.receipt, input.late, chance)
       return { type: 'accepted' }
     case 'returned':
-      cameBack(draft, 'exited', input.late, chance)
+      // Nothing has been decided about it yet: what it returned is its result.
+      if (!running) cameBack(draft, 'exited', input.late, chance)
+      else if ('output' in input.late) complete(draft, input.late.output)
+      else failAttempt(draft, input.late.failure, chance)
       return { type: 'accepted' }
     case 'beat':
       if (!running) return stale(draft)
       beat(draft, input)
       return { type: 'accepted' }
+    case 'overdue':
+      fireLimits(draft)
+      return row.status === 'running' ? remainingLimits(draft) : stale(draft)
     case 'extend':
       return running ? extend(draft, input) : stale(draft)
     default:
@@ -218,6 +225,16 @@ function tellLimits({ row, effects }: TaskDraft): void {
     deadlineAt: row.deadlineAt,
     attemptDeadlineAt: row.attemptDeadlineAt,
   })
+}
+
+function remainingLimits({ row, now }: TaskDraft): TaskAnswer {
+  const left = (at: number | null) => (at === null ? null : Math.max(0, at - now))
+  return {
+    type: 'limits',
+    deadlineAt: earliest(row),
+    attemptMs: left(row.attemptDeadlineAt),
+    totalMs: left(row.deadlineAt),
+  }
 }
 
 function earliest(row: TaskRow): number | null {

@@ -21,7 +21,7 @@ export type TaskEventBody =
   | { type: 'attempt_failed'; attempt: number; failure: Failure }
   | { type: 'attempt_lost'; attempt: number; nodeId: string }
   | { type: 'attempt_stopped'; attempt: number; receipt: Receipt; tookMs: number | null }
-  | { type: 'retry_scheduled'; attempt: number; at: number }
+  | { type: 'retry_scheduled'; attempt: number; retryAt: number }
   /** `percent` of a limit are over. */
   | { type: 'limit_warning'; kind: TimeoutKind; percent: number; deadlineAt: number; remainingMs: number }
   | {

@@ -11,6 +11,7 @@ export type AttemptInput = { token: string } & (
   | { type: 'failed'; failure: Failure }
   | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
   | { type: 'extend'; requestId: string; progress: Progress }
+  | { type: 'overdue' }
   | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
   | { type: 'returned'; late: LateResult }
 )
@@ -35,6 +36,7 @@ export type TaskAnswer =
   | { type: 'accepted' }
   | { type: 'stale'; reason: StopReason }
   | { type: 'extension'; answer: ExtensionAnswer; deadlineAt: number | null }
+  | { type: 'limits'; deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }
   | { type: 'cancel'; answer: CancelAnswer }
   | { type: 'extended'; deadlineAt: number | null }
   | { type: 'unchanged'; reason: string }

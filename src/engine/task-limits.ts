@@ -44,7 +44,7 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
 }
 
 export function warningAt(limit: ActiveLimit, policy: TaskPolicy): number {
-  return limit.deadlineAt - Math.floor(limit.timeoutMs * (1 - policy.warnAt))
+  return limit.deadlineAt - limit.timeoutMs + Math.ceil(limit.timeoutMs * policy.warnAt)
 }
 
 /** The earliest moment at which anything of this row may have to happen. */
@@ -82,7 +82,7 @@ export function newTaskLimits(
   const early = (deadline: number | null, timeoutMs: number | null) =>
     deadline === null || timeoutMs === null
       ? Infinity
-      : deadline - Math.floor(timeoutMs * (1 - policy.warnAt))
+      : deadline - timeoutMs + Math.ceil(timeoutMs * policy.warnAt)
   const due = Math.min(
     ready ? Infinity : startAt,
     early(deadlineAt, policy.timeoutMs),
@@ -99,9 +99,7 @@ export function newTaskLimits(
     attemptTimeoutMs: policy.attemptTimeoutMs,
     heartbeatTimeoutMs: policy.heartbeatTimeoutMs,
     stuckAfterMs: policy.stuckAfterMs,
-    firstDueMs: perAttempt.length
-      ? Math.min(...perAttempt.map((ms) => ms - Math.floor(ms * (1 - policy.warnAt))))
-      : null,
+    firstDueMs: perAttempt.length ? Math.min(...perAttempt.map((ms) => Math.ceil(ms * policy.warnAt))) : null,
     graceMs: policy.graceMs,
     dueAt: due === Infinity ? null : due,
   }

@@ -59,6 +59,7 @@ export function afterStop(draft: TaskDraft, receipt: Receipt, chance: number): v
   const { row, policy, now } = draft
   // It was not stopped for a limit but let go of: it is repeated at once.
   if (row.status === 'pending' && row.timeoutKind === null) {
+    if (receipt === 'abandoned') return // still
     draft.closeAttempt('lost', receipt)
     return draft.requeue(now)
   }
@@ -77,24 +78,25 @@ export function afterStop(draft: TaskDraft, receipt: Receipt, chance: number): v
   const retryAt = now + backoffMs(policy.backoff, row.failures - 1, chance)
   if (row.deadlineAt !== null && retryAt >= row.deadlineAt) return endTimedOut(draft)
   draft.requeue(retryAt)
-  draft.record({ type: 'retry_scheduled', attempt: row.attempt + 1, at: retryAt })
+  draft.record({ type: 'retry_scheduled', attempt: row.attempt + 1, retryAt })
 }
 
 /** A timed-out attempt was to be retried and cannot be: the task ends with that timeout. */
 function endTimedOut(draft: TaskDraft): void {
   const { row, policy, now } = draft
   const kind = row.timeoutKind ?? 'execution'
-  const timeoutMs = {
-    total: policy.timeoutMs,
-    queue: policy.queueTimeoutMs,
-    execution: policy.attemptTimeoutMs,
-    heartbeat: policy.heartbeatTimeoutMs,
-    stuck: policy.stuckAfterMs,
-  }[kind]
+  // The row still has the limits of that attempt. How late it fired is told by its own event.
+  const [deadlineAt, timeoutMs] = {
+    total: [row.deadlineAt, policy.timeoutMs],
+    queue: [row.queueDeadlineAt, policy.queueTimeoutMs],
+    execution: [row.attemptDeadlineAt, policy.attemptTimeoutMs],
+    heartbeat: [row.heartbeatDeadlineAt, policy.heartbeatTimeoutMs],
+    stuck: [row.exhaustedDeadlineAt ?? row.stuckDeadlineAt, policy.stuckAfterMs],
+  }[kind] as [number | null, number | null]
   draft.end('timed_out', {
     type: 'task_timed_out',
     kind,
-    deadlineAt: now,
+    deadlineAt: deadlineAt ?? now,
     timeoutMs,
     lateMs: 0,
     startedAt: row.startedAt,
@@ -140,7 +142,7 @@ export function failAttempt(draft: TaskDraft, failure: Failure, chance: number):
   draft.closeAttempt('failed', 'exited', { failure })
   draft.record({ type: 'attempt_failed', attempt: row.attempt, failure })
   draft.requeue(retryAt)
-  draft.record({ type: 'retry_scheduled', attempt: row.attempt + 1, at: retryAt })
+  draft.record({ type: 'retry_scheduled', attempt: row.attempt + 1, retryAt })
 }
 
 /** Its process is gone, or had to let go of it, and with that the attempt. `counted`: its worker died of it. */

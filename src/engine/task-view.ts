@@ -6,7 +6,7 @@ import type { AttemptStatus, Progress, TimeoutKind } from '../core/states.ts'
 import { isEnded, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
-import { decodePolicy } from './policy-text.ts'
+import { readablePolicy } from './policy-text.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
 import { activeLimits } from './task-limits.ts'
 
@@ -40,7 +40,7 @@ export function taskView(row: TaskRow) {
     deadlineAt: row.deadlineAt,
     attemptDeadlineAt: row.attemptDeadlineAt,
     timeoutKind: row.timeoutKind,
-    timeoutMs: timeoutMsOf(row.timeoutKind, decodePolicy(row.policy)),
+    timeoutMs: timeoutMsOf(row.timeoutKind, readablePolicy(row.policy)),
     failure: row.failure === null ? null : (JSON.parse(row.failure) as Failure),
     receipt: row.receipt,
     progress: row.progress === null ? null : (JSON.parse(row.progress) as Progress),
@@ -115,7 +115,7 @@ export function taskEvents(
 }
 
 export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number) {
-  const policy = decodePolicy(row.policy)
+  const policy = readablePolicy(row.policy)
   const active = activeLimits(row, policy)
   const binding = active.reduce<(typeof active)[number] | null>(
     (first, limit) => (first === null || limit.deadlineAt < first.deadlineAt ? limit : first),

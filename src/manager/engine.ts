@@ -141,12 +141,13 @@ export class Engine {
     this.#leave =
       this.#options.clock.virtual?.join({
         idle: () =>
-          this.#manager.idle &&
-          worker.idle &&
-          this.service.idle &&
-          this.#waiters.idle &&
-          this.#sweeper.idle &&
-          (this.#membership?.idle ?? true),
+          this.#manager.paused ||
+          (this.#manager.idle &&
+            worker.idle &&
+            this.service.idle &&
+            this.#waiters.idle &&
+            this.#sweeper.idle &&
+            (this.#membership?.idle ?? true)),
       }) ?? null
   }
 

@@ -99,10 +99,7 @@ export class LocalTaskService implements TaskService {
         const settled = await this.#outcome(id)
         if (settled) return settled
         if (clock.monotonic() >= until) return null
-        const over = new AbortController()
-        const waits = until === Infinity ? [] : [sleep(clock, until - clock.monotonic(), over.signal)]
-        const known = await Promise.race([told.promise, ...waits])
-        over.abort()
+        const known = await (until === Infinity ? told.promise : this.#within(told.promise, until))
         if (known) return known
       } finally {
         forget()
@@ -158,6 +155,16 @@ export class LocalTaskService implements TaskService {
     const { manager } = this.#parts
     manager.metrics.slots(manager.slotStates())
     return (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
+  }
+
+  /** What is told until then, or null. */
+  async #within(told: Promise<Settled | null>, until: number): Promise<Settled | null> {
+    const { clock } = this.#parts
+    const over = new AbortController()
+    const timer = sleep(clock, until - clock.monotonic(), over.signal).then(() => null)
+    const known = await Promise.race([told, timer])
+    over.abort()
+    return known
   }
 
   async #outcome(id: string): Promise<Settled | null> {

@@ -7,7 +7,7 @@ import type { IdSource } from '../core/id.ts'
 import { MAX_CLAIMED, MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { Funnel } from '../engine/funnel.ts'
-import { decodePolicy } from '../engine/policy-text.ts'
+import { readablePolicy } from '../engine/policy-text.ts'
 import type { Answer, ClaimWish, Command, Committed } from '../engine/task-batch.ts'
 import { TaskBatch } from '../engine/task-batch.ts'
 import type { Effect } from '../engine/task-draft.ts'
@@ -100,6 +100,11 @@ export class Manager implements ManagerPort {
 
   get idle(): boolean {
     return this.#funnel.idle && this.watcher.idle
+  }
+
+  /** Nothing goes on until the store is back. */
+  get paused(): boolean {
+    return this.#funnel.paused
   }
 
   submit(command: Command, options: { bytes?: number; patient?: boolean } = {}): Promise<Answer> {
@@ -295,7 +300,7 @@ export class Manager implements ManagerPort {
         deadlineAt: earlier(task.deadlineAt, task.attemptDeadlineAt),
         attemptMs: left(task.attemptDeadlineAt),
         totalMs: left(task.deadlineAt),
-        softStopMs: task.policy === '{}' ? 0 : decodePolicy(task.policy).softStopMs,
+        softStopMs: task.policy === '{}' ? 0 : readablePolicy(task.policy).softStopMs,
         graceMs: task.graceMs,
       })
     }
@@ -326,7 +331,7 @@ export class Manager implements ManagerPort {
 
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
   #freeSlot(session: Session, report: Report): void {
-    if (report.type === 'beat' || report.type === 'extend') return
+    if (report.type === 'beat' || report.type === 'extend' || report.type === 'overdue') return
     const slot = session.slots.get(slotKey(report))
     if (!slot) return
     if (report.type === 'stopped' && report.receipt === 'abandoned') {
@@ -340,6 +345,8 @@ export class Manager implements ManagerPort {
       return
     }
     session.slots.delete(slotKey(report))
+    // The one behind it in a queue that was full can start now.
+    if (this.queues.isLimited(slot.assignment.queue)) this.#workMayWait = true
     this.#reporting.set(slotKey(report), slot)
   }
 
@@ -359,6 +366,7 @@ function earlier(a: number | null, b: number | null): number | null {
 }
 
 function reportAnswer(answer: Answer): ReportAnswer {
-  if (answer.type === 'accepted' || answer.type === 'stale' || answer.type === 'extension') return answer
+  const { type } = answer
+  if (type === 'accepted' || type === 'stale' || type === 'extension' || type === 'limits') return answer
   return { type: 'stale', reason: { code: 'stale', message: 'there is no such task any more' } }
 }

@@ -25,6 +25,8 @@ export class PeerWatch {
   readonly #logger: Logger
   readonly #statements = new NodeStatements('postgres')
   #looking = false
+  /** Who has nothing left, and since when it is gone. */
+  readonly #takenOver = new Map<string, number>()
 
   constructor(store: Store, lease: Lease, manager: Manager, logger: Logger) {
     this.#store = store
@@ -42,6 +44,9 @@ export class PeerWatch {
     this.#looking = true
     try {
       for (const peer of this.#lease.peers) await this.#lookAt(peer, now)
+      for (const id of this.#takenOver.keys()) {
+        if (!this.#lease.peers.some((peer) => peer.id === id)) this.#takenOver.delete(id)
+      }
     } catch (error) {
       this.#logger.warn({ error: (error as Error).message }, 'looking after peers failed; it is tried again')
     } finally {
@@ -51,7 +56,8 @@ export class PeerWatch {
 
   async #lookAt(peer: NodeRow, now: number): Promise<void> {
     if (peer.goneAt !== null) {
-      await this.takeOver(peer.id, 'killed')
+      if (this.#takenOver.get(peer.id) !== peer.goneAt) await this.takeOver(peer.id, 'killed')
+      this.#takenOver.set(peer.id, peer.goneAt)
       if (peer.goneAt < now - KEEP_GONE_MS)
         await this.#write(() => run(this.#statements.removeGone(now - KEEP_GONE_MS)))
       return

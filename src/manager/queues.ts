@@ -19,6 +19,10 @@ export class Queues {
     return this.#rows.has(name)
   }
 
+  isLimited(name: string): boolean {
+    return typeof this.#rows.get(name) === 'number'
+  }
+
   add(name: string): void {
     if (!this.#rows.has(name)) this.#rows.set(name, null)
   }

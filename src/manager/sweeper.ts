@@ -5,14 +5,14 @@
 import type { Clock, Timer } from '../core/clock.ts'
 import { MAX_SWEPT } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import { decodePolicy } from '../engine/policy-text.ts'
+import { readablePolicy } from '../engine/policy-text.ts'
 import { run, runAll } from '../store/statement.ts'
 import type { SweptTask } from '../store/statements.ts'
 import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 
-const SWEEP_EVERY_MS = 10_000
+const SWEEP_EVERY_MS = 30_000
 const STRETCH = 2_000
 
 interface Parts {
@@ -120,7 +120,7 @@ export class Sweeper {
 
 function isOver(row: SweptTask, now: number): boolean {
   if (row.settledAt === null || row.live === 1) return false
-  return row.settledAt + decodePolicy(row.policy).retentionMs <= now
+  return row.settledAt + readablePolicy(row.policy).retentionMs <= now
 }
 
 /** No deadline, no lease, no wake-up: nothing would ever move it. */

@@ -213,8 +213,8 @@ export class Statements {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where node_id = $1 and live = 1 and $2 + $4 + grace_ms < $3 order by id limit $5 ${d.lock.skipLocked}`,
-      params: [nodeId, renewedAt, now, baseLeaseMs, limit],
+        where node_id = $1 and live = 1 and cast(grace_ms as bigint) < $2 order by id limit $3 ${d.lock.skipLocked}`,
+      params: [nodeId, now - renewedAt - baseLeaseMs, limit],
     }
   }
 
@@ -272,12 +272,10 @@ export class Statements {
   deleteTasks(ids: readonly string[]): Statement[] {
     const { s } = this.#d
     const list = this.#d.list(ids)
+    const over = `${s}tasks where id ${this.#d.inList('$1')} and settled_at is not null and live = 0`
     return [
-      { sql: `delete from ${s}events where root_id ${this.#d.inList('$1')}`, params: [list] },
-      {
-        sql: `delete from ${s}tasks where id ${this.#d.inList('$1')} and settled_at is not null and live = 0`,
-        params: [list],
-      },
+      { sql: `delete from ${s}events where root_id in (select id from ${over})`, params: [list] },
+      { sql: `delete from ${over}`, params: [list] },
     ]
   }
 }

@@ -37,18 +37,18 @@ export interface Assignment {
   graceMs: number
 }
 
+/** What is left of an attempt's limits. */
+export interface RemainingLimits {
+  deadlineAt: number | null
+  attemptMs: number | null
+  totalMs: number | null
+}
+
 export type DownMessage =
   | { type: 'start'; assignments: Assignment[] }
   | { type: 'stop'; taskId: string; token: string; reason: StopReason; graceMs: number }
   /** Its limits moved: what is left of them now. */
-  | {
-      type: 'limits'
-      taskId: string
-      token: string
-      deadlineAt: number | null
-      attemptMs: number | null
-      totalMs: number | null
-    }
+  | ({ type: 'limits'; taskId: string; token: string } & RemainingLimits)
 
 /** What a handler gave back although its attempt was stopped. */
 export type LateResult = { output: string } | { failure: Failure }
@@ -58,6 +58,8 @@ export type Report = { taskId: string; token: string } & (
   | { type: 'failed'; failure: Failure }
   | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
   | { type: 'extend'; requestId: string; progress: Progress }
+  /** A limit is over by this worker's own clock, and the store has not said so: has it moved? */
+  | { type: 'overdue' }
   /** The stop ladder is through; `reason` is why it was walked. */
   | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
   /** An abandoned handler came back at last: its slot is free. */
@@ -69,6 +71,7 @@ export type ReportAnswer =
   /** Not its attempt any more: stop it. */
   | { type: 'stale'; reason: StopReason }
   | { type: 'extension'; answer: ExtensionAnswer; deadlineAt: number | null }
+  | ({ type: 'limits' } & RemainingLimits)
 
 export interface WorkerSession {
   /** Resolves with one answer per report, after their commit. Never rejects while the manager lives. */

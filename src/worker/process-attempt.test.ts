@@ -255,6 +255,16 @@ describe('stopping it', () => {
     }
   })
 
+  test('what was claimed together with it, and so has the same token, lives on', async () => {
+    const token = 'a_together'
+    const other = start(tasks.ignoring, assignmentOf('ignoring', null, { token }))
+    await until('the handler', () => other.beats.length > 0)
+    const { attempt } = start(tasks.double, assignmentOf('double', { n: 1 }, { token }))
+    expect(await attempt.ended).toMatchObject({ type: 'completed' })
+    expect(await ours()).toHaveLength(1)
+    await other.attempt.kill()
+  })
+
   test('what a completed handler leaves behind is ended before its end is told', async () => {
     const { attempt } = start(tasks.littering, assignmentOf('littering', { dir }))
     expect(await attempt.ended).toMatchObject({ type: 'completed' })

@@ -104,6 +104,11 @@ class ProcessAttempt implements RunningAttempt {
     return this.#killing
   }
 
+  /** Tasks that were claimed together share their token: what marks the processes of one must not be another's. */
+  get #mark(): string {
+    return `${this.#assignment.token}:${this.#assignment.taskId}`
+  }
+
   async #kill(): Promise<'killed' | 'abandoned'> {
     const gone = await this.#killTree()
     if (gone) await this.#exited.promise // what was killed is reaped by now or in a moment
@@ -112,7 +117,7 @@ class ProcessAttempt implements RunningAttempt {
 
   #start(): void {
     const { nodeId, supervisor } = this.#environment
-    const { token } = this.#assignment
+    const token = this.#mark
     const program = entryFile('./task-process', import.meta.url)
     const child = spawn(process.execPath, [...childExecArgv(process.execArgv), program], {
       detached: true,
@@ -187,7 +192,8 @@ class ProcessAttempt implements RunningAttempt {
   async #killTree(): Promise<boolean> {
     if (!this.#root) return true
     const { supervisor, clock, logger } = this.#environment
-    const { token, taskId } = this.#assignment
+    const { taskId } = this.#assignment
+    const token = this.#mark
     const end = await killTree({ ...this.#root, marker: { token } }, { clock, table: supervisor.table })
     if (!end.gone) {
       const left = end.left.map(({ pid }) => pid)

@@ -86,8 +86,8 @@ describe('a worker that dies', () => {
     const report = await obituary()
     expect(report).toMatchObject({ nodeId, left: [], pid: supervisor, calls: 1 })
     expect(report.ended).toHaveLength(2)
-    expect(report.ended).toContainEqual({ token: 'a_busy', receipt: 'killed' })
-    expect(report.ended).toContainEqual({ token: 'a_tree', receipt: 'killed' })
+    expect(report.ended).toContainEqual({ token: 'a_busy:t_busy', receipt: 'killed' })
+    expect(report.ended).toContainEqual({ token: 'a_tree:t_tree', receipt: 'killed' })
     // By the time it is told, it is true.
     expect((await table.scan())?.filter(({ nodes, zombie }) => nodes.includes(nodeId) && !zombie)).toEqual([])
     expect(members.map(({ alive }) => alive())).toEqual(members.map(() => false))

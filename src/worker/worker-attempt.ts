@@ -18,6 +18,9 @@ const BEAT_EVERY_MS = 1_000
  */
 const AFTER_STORE_MS = 250
 
+/** How long the store is asked before the worker acts by itself. */
+const ANSWER_WITHIN_MS = 1_000
+
 type Beat = { progress: Progress | null; details: string | null; moved: boolean }
 
 export interface AttemptHost {
@@ -109,22 +112,41 @@ export class WorkerAttempt {
   }
 
   #armLimits(limits: { attemptMs: number | null; totalMs: number | null }): void {
-    const { softStopMs, graceMs } = this.assignment
-    for (const [kind, ms] of [
-      ['execution', limits.attemptMs],
-      ['total', limits.totalMs],
-    ] as const) {
-      if (ms === null) continue
-      const reason: StopReason = { code: 'timed_out', kind, message: `its ${kind} limit is over` }
-      this.#timers.push(this.#host.clock.setTimer(ms + AFTER_STORE_MS, () => this.stop(reason, graceMs)))
-    }
+    const { clock } = this.#host
     const remainingMs = remainingMsOf(limits)
-    if (softStopMs > 0 && remainingMs !== null) {
-      const reason: StopReason = { code: 'soft_stop', message: `its deadline is ${softStopMs} ms away` }
-      this.#timers.push(
-        this.#host.clock.setTimer(Math.max(0, remainingMs - softStopMs), () => this.#running.abort(reason)),
-      )
+    if (remainingMs === null) return
+    const kind = remainingMs === limits.attemptMs ? 'execution' : 'total'
+    this.#timers.push(clock.setTimer(remainingMs + AFTER_STORE_MS, () => void this.#overdue(kind)))
+    const { softStopMs } = this.assignment
+    if (softStopMs > 0) {
+      const untilMs = Math.max(0, remainingMs - softStopMs)
+      this.#timers.push(clock.setTimer(untilMs, () => void this.#softStop(softStopMs)))
     }
+  }
+
+  /** A limit is over here and nobody has said so: it may have been moved, or the store is out of reach. */
+  async #overdue(kind: 'execution' | 'total'): Promise<void> {
+    const answer = await this.#askLimits()
+    if (this.#stopping) return
+    if (answer?.type === 'limits') return this.setLimits(answer)
+    const reason: StopReason = { code: 'timed_out', kind, message: `its ${kind} limit is over` }
+    this.stop(answer?.type === 'stale' ? answer.reason : reason, this.assignment.graceMs)
+  }
+
+  async #softStop(softStopMs: number): Promise<void> {
+    const answer = await this.#askLimits()
+    if (this.#stopping) return
+    const leftMs = answer?.type === 'limits' ? remainingMsOf(answer) : 0
+    if (answer?.type === 'limits' && (leftMs === null || leftMs > softStopMs)) return this.setLimits(answer)
+    this.#running.abort({ code: 'soft_stop', message: `its deadline is ${softStopMs} ms away` })
+  }
+
+  /** What the store says of the limits; null when it does not answer in time. */
+  async #askLimits(): Promise<ReportAnswer | null> {
+    const silence = new Promise<null>((resolve) => {
+      this.#timers.push(this.#host.clock.setTimer(ANSWER_WITHIN_MS, () => resolve(null)))
+    })
+    return Promise.race([this.#report({ type: 'overdue' }), silence])
   }
 
   #beat(beat: Beat): void {

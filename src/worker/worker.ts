@@ -69,6 +69,10 @@ export class Worker {
     for (const attempt of this.#attempts.values()) attempt.stop(reason, attempt.assignment.graceMs)
   }
 
+  get longestGraceMs(): number {
+    return Math.max(0, ...[...this.#attempts.values()].map(({ assignment }) => assignment.graceMs))
+  }
+
   /** Resolves when every attempt has ended or was given up. */
   async reported(): Promise<void> {
     const seen = new Set<WorkerAttempt>()

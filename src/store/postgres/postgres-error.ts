@@ -1,10 +1,11 @@
 /** PostgreSQL's errors by what to do about them. */
+import { CurfewError } from '../../core/errors.ts'
 import { StoreError } from '../store-error.ts'
 
 const CONFLICTS = ['40001', '40P01', '55P03']
 const FULL = ['53100', '53200', '53400']
-/** Shutting down, starting up, too many connections, connection failures. */
-const UNAVAILABLE = /^(08|57P|53300|25006)/
+/** Shutting down, starting up, too many connections, connection failures, a transaction that stood still too long. */
+const UNAVAILABLE = /^(08|57P|53300|25006|25P0[34])/
 const NETWORK = [
   'ECONNREFUSED',
   'ECONNRESET',
@@ -20,8 +21,9 @@ const LOST =
   /connection terminated|timeout (exceeded )?when|query read timeout|connection error|client has encountered/i
 const IO = ['58030', 'XX001', 'XX002']
 
-export function postgresError(error: unknown): StoreError {
-  if (error instanceof StoreError) return error
+export function postgresError(error: unknown): CurfewError {
+  // Of ours already, or thrown by the work itself: a caller's mistake is not the database's.
+  if (error instanceof CurfewError) return error
   const { code, message } = error as { code?: string; message: string }
   if (code !== undefined && CONFLICTS.includes(code))
     return new StoreError('store_conflict', message, { cause: error })

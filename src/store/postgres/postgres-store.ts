@@ -20,6 +20,7 @@ const LOOK_UP_MS = 10_000
 
 /** Plans by index alone, whatever the statistics say; every wait has a bound. */
 const SETTINGS = `set local lock_timeout = '5s'; set local statement_timeout = '30s'; set local jit = off;
+  set local idle_in_transaction_session_timeout = '5s';
   set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off`
 
 export class PostgresStore implements Store {

@@ -1,0 +1,78 @@
+/** Tasks of the scripted fault tests. Each writes into the journal when it starts, is told to stop, and ends. */
+import { setTimeout as pause } from 'node:timers/promises'
+import type { CurfewError, TaskContext, TaskDefinition } from '../src/curfew.ts'
+import { task } from '../src/curfew.ts'
+import { monotonicMs, note } from './journal.ts'
+
+export interface Input {
+  ms: number
+}
+
+const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''
+const owner = Number(process.env.CURFEW_FAULTS_OWNER ?? process.pid)
+const ALIVE_EVERY_MS = 50
+
+function journalled(run: (input: Input, context: TaskContext) => unknown) {
+  return async (input: Input, context: TaskContext) => {
+    const { taskId, attempt, signal } = context
+    const say = (type: string, more: object = {}) => note(journal, { type, taskId, attempt, owner, ...more })
+    say('attempt_started')
+    signal.addEventListener('abort', () => say('aborted', { code: (signal.reason as CurfewError).code }))
+    const ticking = setInterval(() => say('alive'), ALIVE_EVERY_MS)
+    try {
+      return await run(input, context)
+    } finally {
+      clearInterval(ticking)
+      say('attempt_ended')
+    }
+  }
+}
+
+/** So long, unless it is told to stop. */
+const wait = task({
+  name: 'wait',
+  grace: 0,
+  run: journalled(async ({ ms }, { signal, attempt }) => {
+    await pause(ms, null, { signal })
+    return { attempt }
+  }),
+})
+
+/** So long at its first attempt, then at once. */
+const waitOnce = task({
+  name: 'wait-once',
+  grace: 0,
+  run: journalled(async ({ ms }, { signal, attempt }) => {
+    if (attempt === 1) await pause(ms, null, { signal })
+    return { attempt }
+  }),
+})
+
+/** Synchronous code: nothing else happens in its process. */
+const block = task({
+  name: 'block',
+  grace: 0,
+  run: journalled(({ ms }, { attempt }) => {
+    const endsAt = monotonicMs() + ms
+    while (monotonicMs() < endsAt) Math.sqrt(endsAt)
+    return { attempt }
+  }),
+})
+
+/** In a process of its own, deaf to everything, with a child that left its group. */
+const deaf = task({
+  name: 'deaf',
+  grace: 100,
+  isolation: 'process',
+  file: import.meta.url,
+  run: journalled(async ({ ms }, { attempt }) => {
+    if (attempt > 1) return { attempt }
+    process.on('SIGTERM', () => undefined)
+    // The channel to a dead worker would end it: it must be found and killed.
+    process.removeAllListeners('disconnect')
+    await pause(ms)
+    return { attempt }
+  }),
+})
+
+export const engineTasks: readonly TaskDefinition<Input>[] = [wait, waitOnce, block, deaf]

@@ -1,0 +1,341 @@
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
+import { SystemClock } from '../../core/system-clock.ts'
+import { claimedRow, newRow, newTask } from '../../engine/fixtures/task-rows.ts'
+import { TaskBatch } from '../../engine/task-batch.ts'
+import { heartbeatStatement } from '../../leadership/heartbeat.ts'
+import { NodeStatements } from '../../leadership/node-statements.ts'
+import { CommitCutter } from '../fixtures/commit-cutter.ts'
+import { SILENT, TestStore } from '../fixtures/stores.ts'
+import type { Statement } from '../statement.ts'
+import { run, runAll } from '../statement.ts'
+import { postgresError } from './postgres-error.ts'
+import { PostgresStore } from './postgres-store.ts'
+
+const NODES = new NodeStatements('postgres')
+const id = (n: number) => `t_${String(n).padStart(6, '0')}`
+
+let db: TestStore
+/** Of another process. */
+let other: pg.Client
+beforeAll(async () => {
+  db = await TestStore.open('PostgreSQL', inject('postgresUrl'))
+  other = new pg.Client({ connectionString: db.location })
+  await other.connect()
+})
+afterAll(async () => {
+  await other.end()
+  await db[Symbol.asyncDispose]()
+})
+beforeEach(() => db.clear())
+
+const send = ({ sql, params }: Statement) => other.query(sql, params as unknown[])
+
+async function signIn(nodeId = 'n_1'): Promise<{ nodeId: string; epoch: number }> {
+  const [row] = await db.run(NODES.signIn({ id: nodeId, host: 'h', pid: 1, now: 1_000, leadUntil: 4_000 }))
+  return { nodeId, epoch: row?.epoch ?? 0 }
+}
+
+describe('the fence', () => {
+  const insert = () => runAll(db.statements.hot.insertTasks([newTask()]))
+
+  test('lets through who holds the present epoch, and refuses everybody else', async () => {
+    const fence = await signIn()
+    await db.store.write(fence, insert)
+    expect(await db.all()).toHaveLength(1)
+    for (const wrong of [
+      { ...fence, epoch: 2 },
+      { ...fence, epoch: 0 },
+      { nodeId: 'n_2', epoch: 1 },
+    ]) {
+      await expect(db.store.write(wrong, insert)).rejects.toMatchObject({ code: 'not_leading' })
+    }
+    expect(await db.all()).toHaveLength(1)
+  })
+
+  test('refuses a process whose epoch was raised, and one that was declared gone', async () => {
+    const deposed = await signIn('n_1')
+    const gone = await signIn('n_2')
+    await send(NODES.depose({ id: 'n_1', epoch: 1, renewedAt: 1_000, leadUntil: 4_000, goneAt: null }))
+    // By hand, without its epoch: either alone is enough.
+    await other.query(`update curfew.nodes set gone_at = 5 where id = 'n_2'`)
+    await expect(db.store.write(deposed, insert)).rejects.toMatchObject({ code: 'not_leading' })
+    await expect(db.store.write(gone, insert)).rejects.toMatchObject({ code: 'not_leading' })
+    expect(await db.all()).toEqual([])
+    await db.store.write(await signIn('n_1'), insert)
+    expect(await db.all()).toHaveLength(1)
+  })
+
+  test('raising an epoch waits for a transaction in flight, a renewal does not', async () => {
+    const fence = await signIn()
+    const finished: string[] = []
+    // It stands still in the middle of its transaction until this lock is let go.
+    await other.query('select pg_advisory_lock(1)')
+    const inFlight = db.store
+      .write(fence, function* () {
+        yield* run({ sql: 'select pg_advisory_xact_lock(1)', params: [] })
+        yield* insert()
+      })
+      .then(() => finished.push('transaction'))
+    await untilWaiting('advisory')
+    const renewal = { nodeId: 'n_1', epoch: 1, lead: true, queues: [], names: [], virtualNow: 7_000 }
+    const renewed = await send(heartbeatStatement(renewal))
+    expect(renewed.rows[0]).toMatchObject({ renewed: 1 })
+    const raised = db.run(NODES.setGone('n_1', 9_000)).then(() => finished.push('epoch'))
+    await untilWaiting('transactionid')
+    expect(finished).toEqual([])
+    await other.query('select pg_advisory_unlock(1)')
+    await Promise.all([inFlight, raised])
+    expect(finished).toEqual(['transaction', 'epoch'])
+    expect(await db.all()).toHaveLength(1)
+    await expect(db.store.write(fence, insert)).rejects.toMatchObject({ code: 'not_leading' })
+  })
+
+  /** Until a statement of this database waits for a lock of this kind. */
+  async function untilWaiting(kind: string): Promise<void> {
+    for (;;) {
+      const { rows } = await other.query(
+        `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and wait_event = $1`,
+        [kind],
+      )
+      if (rows.length > 0) return
+    }
+  }
+})
+
+describe('a commit whose answer is lost', () => {
+  let cutter: CommitCutter
+  let store: PostgresStore
+  beforeEach(async () => {
+    cutter = await CommitCutter.start(db.location)
+    store = await PostgresStore.open(cutter.url, new SystemClock(), SILENT)
+  })
+  afterEach(async () => {
+    await store.close()
+    await cutter[Symbol.asyncDispose]()
+  })
+
+  test('is found to have been done, and the work answers as if nothing had happened', async () => {
+    cutter.cut = 'after the server did it'
+    const ids = await store.write(null, function* () {
+      yield* runAll(store.statements.hot.insertTasks([newTask()]))
+      return 'done'
+    })
+    expect(cutter.cuts).toBe(1)
+    expect(ids).toBe('done')
+    expect(await db.all()).toEqual([newRow()])
+  })
+
+  test('is found not to have been done, and nothing was written', async () => {
+    cutter.cut = 'before the server sees it'
+    const work = store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+    await expect(work).rejects.toMatchObject({ code: 'store_unavailable', passing: true })
+    expect(cutter.cuts).toBe(1)
+    expect(await db.all()).toEqual([])
+    await store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+    expect(await db.all()).toHaveLength(1)
+  })
+
+  test('a connection that ends in the middle leaves nothing, and the next work has a new one', async () => {
+    const work = store.write(null, function* () {
+      yield* runAll(store.statements.hot.insertTasks([newTask()]))
+      yield* run({ sql: 'select pg_terminate_backend(pg_backend_pid())', params: [] })
+    })
+    await expect(work).rejects.toMatchObject({ code: 'store_unavailable' })
+    expect(await db.all()).toEqual([])
+    expect(await store.readClock()).toBeGreaterThan(0)
+  })
+})
+
+describe('several processes at once', () => {
+  let stores: PostgresStore[]
+  beforeAll(async () => {
+    stores = await Promise.all(
+      Array.from({ length: 4 }, () => PostgresStore.open(db.location, new SystemClock(), SILENT)),
+    )
+  })
+  afterAll(() => Promise.all(stores.map((store) => store.close())))
+
+  test('never claim the same task twice, and leave none', async () => {
+    const tasks = Array.from({ length: 400 }, (_, n) => newTask({ id: id(n), priority: n % 3 }))
+    await db.run(...db.statements.hot.insertTasks(tasks))
+    const claimers = [...stores, ...stores].map(async (store, i) => {
+      const mine: string[] = []
+      for (let round = 0, empty = 0; empty < 3; round++) {
+        const request = {
+          now: 1_000,
+          nodeId: `n_${i}`,
+          token: `a_${i}_${round}`,
+          queues: ['default'],
+          names: ['resize'],
+        }
+        const claimed = await store.write(null, () =>
+          run(store.statements.hot.claimTasks({ ...request, limit: 7 })),
+        )
+        expect(claimed.length).toBeLessThanOrEqual(7)
+        mine.push(...claimed.map((task) => task.id))
+        empty = claimed.length === 0 ? empty + 1 : 0
+      }
+      return mine
+    })
+    const claimed = (await Promise.all(claimers)).flat()
+    expect(claimed.toSorted()).toEqual(tasks.map((task) => task.id))
+    expect((await db.all()).every(({ attempt, seq }) => attempt === 1 && seq === 2)).toBe(true)
+  })
+
+  test('keep the limit of a queue together', async () => {
+    for (const i of [0, 1, 2, 3]) await signIn(`n_${i}`)
+    await db.run(db.statements.setQueue('default', 5))
+    await db.run(
+      ...db.statements.hot.insertTasks(Array.from({ length: 50 }, (_, n) => newTask({ id: id(n) }))),
+    )
+    const batches = await Promise.all(
+      stores.map((store, i) =>
+        store.write(null, () => {
+          const context = {
+            statements: store.statements,
+            nodeId: `n_${i}`,
+            peers: () => [],
+            overdueMs: 0,
+            chance: () => 0,
+          }
+          const wish = {
+            token: `a_${i}`,
+            names: ['resize'],
+            queues: [],
+            limitedQueues: ['default'],
+            slots: 3,
+          }
+          return new TaskBatch(context, 1_000, wish).apply([])
+        }),
+      ),
+    )
+    const claimed = batches.flatMap(({ committed }) => committed.claimed)
+    expect(claimed).toHaveLength(5)
+    expect(await db.sql(`select count(*) as count from curfew.tasks where live = 1`)).toEqual([{ count: 5 }])
+  })
+
+  test('fire each deadline once, however many of them look at once', async () => {
+    await db.put(...Array.from({ length: 200 }, (_, n) => newRow({ id: id(n), timeout: 1_000 })))
+    const batches = await Promise.all(
+      stores.map((store) =>
+        store.write(null, () => {
+          const context = {
+            statements: store.statements,
+            nodeId: 'n_1',
+            peers: () => [],
+            overdueMs: 0,
+            chance: () => 0,
+          }
+          return new TaskBatch(context, 2_000, null).apply([{ type: 'fire' }])
+        }),
+      ),
+    )
+    const fired = batches.flatMap(({ committed }) => committed.recorded.map(({ row }) => row.id))
+    expect(fired.toSorted()).toEqual(Array.from({ length: 200 }, (_, n) => id(n)))
+    expect((await db.all()).every(({ status, seq }) => status === 'timed_out' && seq === 2)).toBe(true)
+  })
+
+  test('a task that another one has locked is passed over, not waited for', async () => {
+    await db.put(newRow({ id: id(1) }), newRow({ id: id(2) }), { ...newRow({ id: id(3) }), dueAt: 1 })
+    await other.query('begin')
+    try {
+      await other.query('select 1 from curfew.tasks where id = any($1) for update', [[id(1), id(3)]])
+      const request = {
+        now: 1_000,
+        nodeId: 'n_1',
+        token: 'a_1',
+        queues: ['default'],
+        names: ['resize'],
+        limit: 1,
+      }
+      const claimed = await db.run(db.statements.hot.claimTasks(request))
+      expect(claimed.map((task) => task.id)).toEqual([id(2)])
+      expect(await db.run(db.statements.hot.dueTasks(1_000, [], 0, 9))).toEqual([])
+    } finally {
+      await other.query('rollback')
+    }
+  })
+})
+
+describe('plans', () => {
+  const claim = {
+    now: 1_000,
+    nodeId: 'n_1',
+    token: 'a_1',
+    queues: ['default', 'q'],
+    names: ['resize', 'x'],
+    limit: 100,
+  }
+  const plan = async (statement: Statement): Promise<string> =>
+    JSON.stringify(await db.run({ ...statement, sql: `explain (format json) ${statement.sql}` } as Statement))
+
+  test('with 100,000 waiting rows go by the index made for them, whatever the statistics say', async () => {
+    const columns = Object.keys(newTask()).map((field) =>
+      field.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`),
+    )
+    const values = columns.map((column) =>
+      column === 'id' ? `'t_' || lpad(n::text, 6, '0')` : `m.${column}`,
+    )
+    await db.put({ ...newRow({ id: 'model', timeout: 900_000_000 }), dueAt: 900_000_000 })
+    await db.sql(`insert into {s}tasks (${columns.join(', ')})
+      select ${values.join(', ')} from generate_series(1, 100000) n, {s}tasks m where m.id = 'model'`)
+    const check = async () => {
+      const claimPlan = await plan(db.statements.hot.claimTasks(claim))
+      expect(claimPlan).toContain('"Index Name":"tasks_claim"')
+      expect(claimPlan).not.toMatch(/Seq Scan|Hash Join|"tasks_pkey"/)
+      const duePlan = await plan(db.statements.hot.dueTasks(1_000, ['n_2'], 3_000, 500))
+      expect(duePlan).toContain('"Index Name":"tasks_due"')
+      expect(duePlan).not.toMatch(/Seq Scan|"Sort"/)
+      const reports = [{ id: id(1), token: 'a', output: '1' }]
+      const beats = [{ id: id(1), token: 'a', progress: null, details: null, moved: 0 as const }]
+      for (const statement of [
+        db.statements.hot.completeTasks(1, reports),
+        db.statements.hot.beatTasks(1, beats),
+      ]) {
+        const reportPlan = await plan(statement)
+        expect(reportPlan).toContain('"Index Name":"tasks_pkey"')
+        expect(reportPlan).not.toMatch(/Seq Scan|Hash Join/)
+      }
+      expect(await plan(db.statements.liveTasks('n_1', 9))).toContain('"Index Name":"tasks_live"')
+    }
+    await check()
+    // Nothing runs: the planner now expects one running row.
+    await other.query('analyze curfew.tasks')
+    await check()
+    await db.put(claimedRow(newRow({ id: 'running' }), { now: 1, nodeId: 'n_1', token: 'a' }))
+    await other.query('analyze curfew.tasks')
+    await check()
+  })
+})
+
+describe('errors', () => {
+  test.each([
+    ['40001', 'store_conflict'],
+    ['40P01', 'store_conflict'],
+    ['53100', 'store_full'],
+    ['53300', 'store_unavailable'],
+    ['57P01', 'store_unavailable'],
+    ['57P03', 'store_unavailable'],
+    ['08006', 'store_unavailable'],
+    ['25006', 'store_unavailable'],
+    ['25P03', 'store_unavailable'],
+    ['ECONNREFUSED', 'store_unavailable'],
+    ['ECONNRESET', 'store_unavailable'],
+    ['58030', 'store_failed'],
+    ['XX001', 'store_failed'],
+    ['23505', 'store_refused'],
+    ['42601', 'store_refused'],
+  ])('%s is %s', (code, expected) => {
+    const cause = Object.assign(new Error('text that means nothing'), { code })
+    expect(postgresError(cause)).toMatchObject({ code: expected, cause })
+  })
+
+  test('a server that is not there cannot be reached, and says so', async () => {
+    const url = new URL(db.location)
+    url.port = '1'
+    await expect(PostgresStore.open(url.href, new SystemClock(), SILENT)).rejects.toMatchObject({
+      code: 'store_unavailable',
+    })
+  })
+})
