@@ -6,6 +6,8 @@ export interface Metric {
   label: string
   better: 'higher' | 'lower'
   digits: number
+  /** False where a ratio says nothing, as of counts that should be zero. */
+  compared?: false
 }
 
 export interface Place {

@@ -9,24 +9,26 @@ import { CONTENDERS } from './contenders.ts'
 export type Figures = Record<string, Record<string, (number | string)[]>>
 
 export function printTable(name: string, benchmark: Benchmark, figures: Figures): string {
-  const metrics = Object.entries(benchmark.metrics)
-  const hasPeers = metrics.some(([key, metric]) => bestPeer(figures, key, metric) !== undefined)
+  const columns = Object.entries(benchmark.metrics).flatMap(([key, metric]) => {
+    const best = bestPeer(figures, key, metric)
+    const print = (values: Figures[string]) => printValue(values[key] ?? [], metric)
+    const compare = (values: Figures[string]) => printRatio(values[key] ?? [], best)
+    const value = { header: metric.label, print }
+    return best === undefined ? [value] : [value, { header: 'to the best peer', print: compare }]
+  })
   const rows = [
-    ['', ...metrics.flatMap(([, { label }]) => (hasPeers ? [label, 'to the best peer'] : [label]))],
+    ['', ...columns.map(({ header }) => header)],
     ...Object.entries(figures).map(([contender, values]) => [
       contender,
-      ...metrics.flatMap(([key, metric]) => {
-        const value = printValue(values[key] ?? [], metric)
-        return hasPeers ? [value, printRatio(values[key] ?? [], bestPeer(figures, key, metric))] : [value]
-      }),
+      ...columns.map(({ print }) => print(values)),
     ]),
   ]
-  const lines = alignColumns(rows[0]!.length > MOST_COLUMNS ? transpose(rows) : rows)
+  const lines = alignColumns(columns.length > MOST_COLUMNS ? transpose(rows) : rows)
   return [`\n${name}: ${benchmark.title}`, ...lines.map((line) => `  ${line}`)].join('\n')
 }
 
 /** Beyond these a line is too long to read, and columns become rows. */
-const MOST_COLUMNS = 11
+const MOST_COLUMNS = 8
 
 function transpose(rows: readonly string[][]): string[][] {
   return rows[0]!.map((_, column) => rows.map((row) => row[column]!))
@@ -51,10 +53,11 @@ function printValue(values: readonly (number | string)[], { digits }: Metric): s
 
 function printRatio(values: readonly (number | string)[], best: number | undefined): string {
   const value = summarise(values)
-  return typeof value === 'string' || best === undefined || best <= 0 ? '' : `${(value / best).toFixed(2)}x`
+  return typeof value === 'string' || !best || best <= 0 ? '' : `${(value / best).toFixed(2)}x`
 }
 
-function bestPeer(figures: Figures, key: string, { better }: Metric): number | undefined {
+function bestPeer(figures: Figures, key: string, { better, compared }: Metric): number | undefined {
+  if (compared === false) return undefined
   const peers = Object.entries(figures)
     .filter(([contender]) => CONTENDERS[contender]!.kind === 'peer')
     .map(([, values]) => summarise(values[key] ?? []))

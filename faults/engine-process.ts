@@ -60,7 +60,7 @@ export class EngineProcess {
       env: {
         ...scratch.environment(),
         CURFEW_FAULTS_JOURNAL: this.#journal,
-        CURFEW_LOG: process.env.CURFEW_LOG ?? 'fatal',
+        CURFEW_LOG: process.env.CURFEW_LOG ?? 'silent',
       },
     })
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {

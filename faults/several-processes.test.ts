@@ -188,13 +188,13 @@ test('the limit of a queue holds over processes, whatever happens to them', LIMI
   const ids = await first.call.scheduleMany('wait', Array(120).fill({ ms: 150 }), { queue: 'narrow' })
   await started(scratch, ids.slice(0, 10), 1, 20_000)
   await first.kill()
-  second.stop()
+  // One is blocked, one closes, a new one comes.
+  const blocking = await second.call.schedule('block', { ms: 4_000 })
   await started(scratch, ids.slice(0, 30), 1, 60_000)
-  second.continue()
   const closed = third.call.close()
   const fourth = await open(options)
   await closed
-  for (const id of ids) await fourth.call.result(id, 60_000)
+  for (const id of [...ids, blocking]) await fourth.call.result(id, 60_000)
   const spans = spansOf(readJournal(journalOf(scratch)))
   const most = findOverload(spans.filter(({ taskId }) => ids.includes(taskId)))
   expect(most).toBeGreaterThan(1)

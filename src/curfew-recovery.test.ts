@@ -218,6 +218,48 @@ onEachStore(
       expect(await errorOf(third.task(bad).resume(), CurfewError)).toMatchObject({ code: 'refused' })
     })
 
+    test('row 34: a record that cannot be read does not hold up the claims of others either', async ({
+      world,
+    }) => {
+      const first = await world.open()
+      const work = task({ name: 'work', run: (n: number) => (n === 2 ? Promise.reject(new Error('no')) : n) })
+      const handles = await first.scheduleMany(work, [1, 2, 3])
+      await world.close(first)
+      await world.sql(`update curfew.tasks set policy = 'nonsense' where id = '${handles[1]!.id}'`)
+      const second = await world.open({ tasks: [work] })
+      await world.clock.settle()
+      expect(await second.task(handles[0]!.id).result()).toBe(1)
+      expect(await second.task(handles[2]!.id).result()).toBe(3)
+      // It ran, and when it failed nobody could tell what its policy wants.
+      expect(await second.task(handles[1]!.id).view()).toMatchObject({
+        parked: expect.any(String),
+        output: null,
+      })
+      expect(await (await second.schedule(work, 4)).result()).toBe(4)
+    })
+
+    test('the limit of a queue is kept over a restart, until it is taken away', async ({ world }) => {
+      const { clock } = world
+      const work = task({
+        name: 'work',
+        queue: 'narrow',
+        run: async (_, { signal }) => clock.sleep('1h', signal),
+      })
+      const running = async (curfew: typeof first) => (await curfew.list({ status: 'running' })).tasks.length
+      const first = await world.open({ tasks: [work], queues: { narrow: { concurrency: 2 } } })
+      await first.scheduleMany(work, [1, 2, 3, 4, 5])
+      await clock.settle()
+      expect(await running(first)).toBe(2)
+      await world.close(first)
+      const second = await world.open({ tasks: [work] })
+      await clock.settle()
+      expect(await running(second)).toBe(2)
+      await world.close(second)
+      const third = await world.open({ tasks: [work], queues: { narrow: { concurrency: null } } })
+      await clock.settle()
+      expect(await running(third)).toBe(5)
+    })
+
     test('row 4: opening an older store keeps its rows, and what is due is found by a partial index', async ({
       world,
     }) => {

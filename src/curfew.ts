@@ -95,8 +95,7 @@ export class Curfew extends Client {
     const { tasks, concurrency, queues, workQueues } = checkOptions(options)
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
-    const logger =
-      options.logger ?? pino({ name: 'curfew', level: process.env.CURFEW_LOG ?? 'warn' }, pino.destination(2))
+    const logger = options.logger ?? defaultLogger(process.env.CURFEW_LOG ?? 'warn')
     const ids = new IdSource(randomness)
     const engine = await openEngine({
       store: options.store,
@@ -176,6 +175,15 @@ export class Curfew extends Client {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close()
   }
+}
+
+const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug']
+
+function defaultLogger(level: string): Logger {
+  if (!LOG_LEVELS.includes(level)) {
+    throw invalid(`CURFEW_LOG is '${level}'; it may be ${LOG_LEVELS.join(', ')}`)
+  }
+  return pino({ name: 'curfew', level }, pino.destination(2))
 }
 
 function entryUrl(name: string): string {

@@ -153,7 +153,7 @@ class ChaosRun {
       env: {
         ...this.#scratch.environment(),
         CURFEW_FAULTS_JOURNAL: this.#journal,
-        CURFEW_LOG: process.env.CURFEW_LOG ?? 'fatal',
+        CURFEW_LOG: process.env.CURFEW_LOG ?? 'silent',
       },
     })
     const said: string[] = []

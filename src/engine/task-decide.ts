@@ -81,9 +81,8 @@ function decideAttempt(draft: TaskDraft, input: AttemptInput, chance: number): T
       else failAttempt(draft, input.late.failure, chance)
       return { type: 'accepted' }
     case 'beat':
-      if (!running) return stale(draft)
-      beat(draft, input)
-      return { type: 'accepted' }
+      if (row.settledAt === null) beat(draft, input)
+      return running ? { type: 'accepted' } : stale(draft)
     case 'overdue':
       fireLimits(draft)
       return row.status === 'running' ? remainingLimits(draft) : stale(draft)
@@ -132,6 +131,8 @@ function stoppedByItself(draft: TaskDraft, reason: StopReason, receipt: Receipt,
 function beat({ row, now }: TaskDraft, input: Extract<AttemptInput, { type: 'beat' }>): void {
   if (input.progress) row.progress = JSON.stringify(input.progress)
   if (input.details !== null) row.details = input.details
+  // Of an attempt that was told to stop only what it says is kept: the limit that stopped it stays where it was.
+  if (row.status !== 'running') return
   if (row.heartbeatTimeoutMs !== null) row.heartbeatDeadlineAt = now + row.heartbeatTimeoutMs
   if (input.moved && row.stuckAfterMs !== null) row.stuckDeadlineAt = now + row.stuckAfterMs
 }

@@ -34,7 +34,6 @@ export type TaskEventBody =
   | { type: 'deadlines_extended'; byMs: number; deadlineAt: number | null }
   /** Something came after the outcome was decided; it changes nothing. */
   | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }
-  | { type: 'parked'; reason: string }
   | { type: 'resumed' }
 
 /** Read from columns. */

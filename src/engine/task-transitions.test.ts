@@ -58,6 +58,7 @@ const INPUTS = {
   due: { type: 'due' },
   completed: { type: 'completed', token: TOKEN, output: '2' },
   failed: { type: 'failed', token: TOKEN, failure: FAILURE },
+  overdue: { type: 'overdue', token: TOKEN },
   beat: { type: 'beat', token: TOKEN, progress: { fraction: 0.5 }, details: '"d"', moved: true },
   extend: { type: 'extend', token: TOKEN, requestId: 'r', progress: {} },
   'stopped in time': stopped('aborted'),
@@ -97,6 +98,7 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     completed: 'completed settled',
     failed: 'pending: attempt_failed, retry_scheduled',
     beat: 'running live',
+    overdue: 'running live',
     extend: 'running live: extension_answered',
     // No limit is over at this moment, whatever the worker's timer says: it is repeated outside its retries.
     'stopped in time': 'pending ready: attempt_lost',
@@ -108,6 +110,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     lost: 'pending ready: attempt_lost',
   },
   'stopping, then retried': {
+    // What it says of itself is kept, and it is told to stop.
+    beat: 'pending live stopping',
     completed: 'pending: late_result, attempt_stopped, retry_scheduled',
     failed: 'pending: late_result, attempt_stopped, retry_scheduled',
     'stopped in time': 'pending: attempt_stopped, retry_scheduled',
@@ -123,6 +127,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     extend_by: 'pending: deadlines_extended',
   },
   'unreachable, then retried': {
+    // What it says of itself is kept, and it is told to stop.
+    beat: 'pending live stopping',
     completed: 'pending: late_result, attempt_stopped, retry_scheduled',
     failed: 'pending: late_result, attempt_stopped, retry_scheduled',
     'stopped in time': 'pending: attempt_stopped, retry_scheduled',
@@ -135,6 +141,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     lost: 'pending: attempt_stopped, retry_scheduled',
   },
   'let go, still running': {
+    // What it says of itself is kept, and it is told to stop.
+    beat: 'pending live stopping',
     completed: 'pending ready: late_result',
     failed: 'pending ready: late_result',
     'stopped in time': 'pending ready',
@@ -145,6 +153,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     lost: 'pending ready',
   },
   'timed out, stopping': {
+    // What it says of itself is kept, and it is told to stop.
+    beat: 'timed_out live stopping',
     completed: 'timed_out settled: late_result, attempt_stopped',
     failed: 'timed_out settled: late_result, attempt_stopped',
     'stopped in time': 'timed_out settled: attempt_stopped',
@@ -154,6 +164,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     lost: 'timed_out settled: attempt_stopped',
   },
   'cancelled, stopping': {
+    // What it says of itself is kept, and it is told to stop.
+    beat: 'cancelled live stopping',
     completed: 'cancelled settled: late_result, attempt_stopped',
     failed: 'cancelled settled: late_result, attempt_stopped',
     'stopped in time': 'cancelled settled: attempt_stopped',
@@ -188,7 +200,7 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
   },
 }
 
-const ATTEMPT_INPUTS = ['completed', 'failed', 'beat', 'extend', 'stopped', 'returned']
+const ATTEMPT_INPUTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']
 
 describe.each(Object.keys(STATES) as StateName[])('a task that is %s', (name) => {
   const { row, at } = STATES[name]

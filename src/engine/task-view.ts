@@ -167,7 +167,8 @@ function summaryOf(
   const left = binding
     ? `; its ${binding.kind} limit ends in ${formatDuration(Math.max(0, binding.deadlineAt - now))}`
     : '; it has no limit'
-  const how = row.receipt ? ` (the attempt was ${RECEIPTS[row.receipt]})` : ''
+  const ended = row.receipt === 'abandoned' && row.live === 0 ? 'abandoned, and ended later' : null
+  const how = row.receipt ? ` (the attempt was ${ended ?? RECEIPTS[row.receipt]})` : ''
   switch (row.status) {
     case 'pending':
       return `${pendingBecause(row, now)}${left}`

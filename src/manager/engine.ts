@@ -158,6 +158,7 @@ export class Engine {
   async close(): Promise<void> {
     this.#leave?.()
     this.#sweeper.close()
+    if (!this.#failed) await this.#letGo()
     this.#waiters.close()
     this.#manager.close(this.#failed ?? new CurfewError('closed', 'this engine was closed'))
     await this.#membership?.close()
@@ -168,6 +169,17 @@ export class Engine {
       )
     }
     await this.#store.close()
+  }
+
+  async #letGo(): Promise<void> {
+    try {
+      await this.#manager.letGo()
+    } catch (error) {
+      this.#options.logger.warn(
+        { error: (error as Error).message },
+        'could not let go of attempts; their lease will',
+      )
+    }
   }
 
   /** Over a file its lock proves that whoever held it is gone: what it ran is ended, then lost. */
@@ -210,8 +222,14 @@ export class Engine {
 /** Store time goes on from the highest ever written, whatever the clock says. */
 async function readTime(store: Store, clock: Clock): Promise<StoreTime> {
   const statements = new NodeStatements(store.dialect)
-  const raw = await store.readClock()
-  const arrivedAt = clock.monotonic()
+  // The highest of a few readings: a busy event loop makes one look older than it is.
+  let best = { raw: 0, arrivedAt: Infinity }
+  for (let i = 0; i < 3; i++) {
+    const raw = await store.readClock()
+    const arrivedAt = clock.monotonic()
+    if (raw - arrivedAt > best.raw - best.arrivedAt) best = { raw, arrivedAt }
+  }
+  const { raw, arrivedAt } = best
   const key = store.dialect === 'postgres' ? 'clock_correction' : 'clock_mark'
   const [row] = await store.read(() => run(statements.readMeta(key)))
   const kept = Number(row?.value ?? 0)

@@ -79,7 +79,10 @@ export class LocalTaskService implements TaskService {
       return named.map(({ id, key, input }) => ({ ...shared, id, key, input }))
     }
     const bytes = tasks.reduce((sum, { input }) => sum + input.length, 0)
-    const answer = await manager.submit({ type: 'schedule', name, tasks: build }, { bytes })
+    const answer = await manager.submit(
+      { type: 'schedule', name, tasks: build },
+      { bytes, rows: tasks.length },
+    )
     return answer.type === 'scheduled' ? answer.tasks : unexpected(answer)
   }
 

@@ -6,6 +6,7 @@ import type { Clock, Randomness } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_CLAIMED, MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import type { SubmitOptions } from '../engine/funnel.ts'
 import { Funnel } from '../engine/funnel.ts'
 import { readablePolicy } from '../engine/policy-text.ts'
 import type { Answer, ClaimWish, Command, Committed } from '../engine/task-batch.ts'
@@ -34,6 +35,9 @@ import { DeadlineWatcher } from './deadline-watcher.ts'
 import { Queues } from './queues.ts'
 import type { Slot } from './worker-sessions.ts'
 import { Session, slotKey } from './worker-sessions.ts'
+
+/** Progress and heartbeats of one attempt: at most one a second. */
+const MOST_BEAT_EVERY_MS = 1_000
 
 export interface ManagerOptions {
   nodeId: string
@@ -68,6 +72,8 @@ export class Manager implements ManagerPort {
   /** There may be ready work that was not claimed yet. */
   #workMayWait = true
   #claiming = true
+  /** Slots that a claim in flight may fill. */
+  #wished = 0
   /** Attempts whose end is on its way into the store. */
   readonly #reporting = new Map<string, Slot>()
 
@@ -78,6 +84,7 @@ export class Manager implements ManagerPort {
       clock: options.clock,
       randomness: options.randomness,
       logger: options.logger,
+      lanes: options.store.dialect === 'postgres' ? 2 : 1,
       commit: (commands, first) => this.#commit(commands, first),
       committed: (committed) => this.#tell(committed),
       wanted: () => this.#wish() !== null,
@@ -107,7 +114,7 @@ export class Manager implements ManagerPort {
     return this.#funnel.paused
   }
 
-  submit(command: Command, options: { bytes?: number; patient?: boolean } = {}): Promise<Answer> {
+  submit(command: Command, options: SubmitOptions = {}): Promise<Answer> {
     return this.#funnel.submit(command, options)
   }
 
@@ -125,6 +132,18 @@ export class Manager implements ManagerPort {
   /** Nothing new is handed out any more. */
   stopClaiming(): void {
     this.#claiming = false
+  }
+
+  /** What ignored its signal and is left behind with the process: nobody will hear of it any more. */
+  async letGo(): Promise<void> {
+    const { nodeId } = this.#options
+    const left = [...(this.#session?.slots.values() ?? [])]
+    await Promise.all(
+      left.map(({ assignment: { taskId, token } }) => {
+        const input = { type: 'lost', nodeId, receipt: 'unreachable', token } as const
+        return this.submit({ type: 'input', taskId, input })
+      }),
+    )
   }
 
   close(error: Error): void {
@@ -176,7 +195,11 @@ export class Manager implements ManagerPort {
 
   async #commit(commands: readonly Command[], first: boolean): Promise<TaskBatch> {
     const { store, lease, time, nodeId, randomness } = this.#options
-    if (lease && !lease.leading) throw new StoreError('not_leading', 'this process could not renew its lease')
+    if (lease && !lease.leading) {
+      throw new StoreError('store_unavailable', 'this process could not renew its lease at the store', {
+        hint: 'PostgreSQL cannot be reached, or a handler blocks the event loop. Work goes on by itself after that.',
+      })
+    }
     const context = {
       statements: store.statements,
       nodeId,
@@ -188,7 +211,10 @@ export class Manager implements ManagerPort {
     if (commands.some((command) => command.type === 'schedule' && this.#runs(command.name)))
       this.#workMayWait = true
     const wish = first ? this.#wish() : null
-    if (wish) this.#workMayWait = false
+    if (wish) {
+      this.#workMayWait = false
+      this.#wished += wish.slots
+    }
     try {
       return await store.write(lease?.fence() ?? null, () =>
         new TaskBatch(context, time.now(), wish).apply(commands),
@@ -196,6 +222,8 @@ export class Manager implements ManagerPort {
     } catch (error) {
       if (wish) this.#workMayWait = true
       throw error
+    } finally {
+      this.#wished -= wish?.slots ?? 0
     }
   }
 
@@ -205,8 +233,8 @@ export class Manager implements ManagerPort {
 
   #wish(): ClaimWish | null {
     const session = this.#session
-    const slots = Math.min(this.freeSlots, MAX_CLAIMED)
-    if (!this.#workMayWait || !session || slots === 0 || session.hello.names.length === 0) return null
+    const slots = Math.min(this.freeSlots - this.#wished, MAX_CLAIMED)
+    if (!this.#workMayWait || !session || slots <= 0 || session.hello.names.length === 0) return null
     const { ids, time } = this.#options
     return {
       token: ids.next('a', time.now()),
@@ -300,7 +328,7 @@ export class Manager implements ManagerPort {
         deadlineAt: earlier(task.deadlineAt, task.attemptDeadlineAt),
         attemptMs: left(task.attemptDeadlineAt),
         totalMs: left(task.deadlineAt),
-        softStopMs: task.policy === '{}' ? 0 : readablePolicy(task.policy).softStopMs,
+        ...attemptOptions(task.policy),
         graceMs: task.graceMs,
       })
     }
@@ -309,24 +337,19 @@ export class Manager implements ManagerPort {
 
   async #report(session: Session, reports: Report[]): Promise<ReportAnswer[]> {
     for (const report of reports) this.#freeSlot(session, report)
-    return Promise.all(
-      reports.map(async (report): Promise<ReportAnswer> => {
-        const { taskId, ...input } = report
-        const bytes = report.type === 'completed' ? report.output.length : 0
-        try {
-          const answer = await this.submit({ type: 'input', taskId, input }, { patient: true, bytes })
-          return reportAnswer(answer)
-        } catch (error) {
-          this.#options.logger.error(
-            { taskId, type: report.type, error: String(error) },
-            'a report could not be stored',
-          )
-          return { type: 'stale', reason: { code: 'stale', message: String(error) } }
-        } finally {
-          this.#reporting.delete(slotKey(report))
-        }
-      }),
-    )
+    const commands = reports.map(({ taskId, ...input }): Command => ({ type: 'input', taskId, input }))
+    const answers = await this.#funnel.submitAll(commands, outputBytes)
+    return reports.map((report, i) => {
+      this.#reporting.delete(slotKey(report))
+      const answered = answers[i]
+      if (answered && 'answer' in answered) return reportAnswer(answered.answer)
+      const error = String(answered?.error)
+      this.#options.logger.error(
+        { taskId: report.taskId, type: report.type, error },
+        'a report could not be stored',
+      )
+      return { type: 'stale', reason: { code: 'stale', message: error } }
+    })
   }
 
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
@@ -360,9 +383,23 @@ export class Manager implements ManagerPort {
   }
 }
 
+const PLAIN = { softStopMs: 0, beatEveryMs: MOST_BEAT_EVERY_MS }
+
+/** Beats come often enough to be in time for limits that are shorter than a few seconds. */
+function attemptOptions(policyText: string): Pick<Assignment, 'softStopMs' | 'beatEveryMs'> {
+  if (policyText === '{}') return PLAIN
+  const { softStopMs, heartbeatTimeoutMs, stuckAfterMs } = readablePolicy(policyText)
+  const shortest = Math.min(heartbeatTimeoutMs ?? Infinity, stuckAfterMs ?? Infinity)
+  return { softStopMs, beatEveryMs: Math.max(10, Math.min(MOST_BEAT_EVERY_MS, shortest / 3)) }
+}
+
 function earlier(a: number | null, b: number | null): number | null {
   const first = Math.min(a ?? Infinity, b ?? Infinity)
   return first === Infinity ? null : first
+}
+
+function outputBytes(command: Command): number {
+  return command.type === 'input' && command.input.type === 'completed' ? command.input.output.length : 0
 }
 
 function reportAnswer(answer: Answer): ReportAnswer {

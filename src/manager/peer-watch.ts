@@ -56,8 +56,10 @@ export class PeerWatch {
 
   async #lookAt(peer: NodeRow, now: number): Promise<void> {
     if (peer.goneAt !== null) {
-      if (this.#takenOver.get(peer.id) !== peer.goneAt) await this.takeOver(peer.id, 'killed')
-      this.#takenOver.set(peer.id, peer.goneAt)
+      if (this.#takenOver.get(peer.id) !== peer.goneAt) {
+        await this.takeOver(peer.id, 'killed')
+        if (await this.#hasNothingLeft(peer.id)) this.#takenOver.set(peer.id, peer.goneAt)
+      }
       if (peer.goneAt < now - KEEP_GONE_MS)
         await this.#write(() => run(this.#statements.removeGone(now - KEEP_GONE_MS)))
       return
@@ -74,8 +76,8 @@ export class PeerWatch {
     }
     const lease = { renewedAt: peer.renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS }
     await this.#lose(peer.id, 'unreachable', lease)
-    const [live] = await this.#store.read(() => run(this.#store.statements.liveTasks(peer.id, 1)))
-    if (!live) await this.#write(() => run(this.#statements.setGone(peer.id, now)))
+    if (await this.#hasNothingLeft(peer.id))
+      await this.#write(() => run(this.#statements.setGone(peer.id, now)))
   }
 
   /** Everything a process left that is proven gone. */
@@ -92,6 +94,12 @@ export class PeerWatch {
       const answer = await this.#manager.submit({ type: 'lose', nodeId, receipt, lease }, { patient: true })
       if (answer.type !== 'lost' || answer.count < MAX_FIRED) return
     }
+  }
+
+  /** Taking over passes by rows that somebody has locked: only this says that it is done. */
+  async #hasNothingLeft(nodeId: string): Promise<boolean> {
+    const live = await this.#store.read(() => run(this.#store.statements.liveAttempts(nodeId)))
+    return live.length === 0
   }
 
   #write<T>(work: () => Work<T>): Promise<T> {

@@ -34,6 +34,8 @@ export interface Assignment {
   totalMs: number | null
   /** The abort signal comes this long before the deadline. */
   softStopMs: number
+  /** Progress and heartbeats go up at most this often. */
+  beatEveryMs: number
   graceMs: number
 }
 

@@ -19,6 +19,7 @@ export interface ProcessEntry extends Marks {
   session: number
   startTime: number
   zombie: boolean
+  stopped: boolean
 }
 
 /** Processes read in one go: about a millisecond, so that a scan does not hold up the deadlines of its process. */
@@ -32,6 +33,11 @@ export function isAlive(pid: number, startTime: number | null): boolean {
   if (startTime === null) return exists(pid)
   const stat = readStat(pid)
   return stat !== null && stat.startTime === startTime && !stat.zombie
+}
+
+/** By SIGSTOP or a debugger. */
+export function isStopped(pid: number): boolean {
+  return readStat(pid)?.stopped ?? false
 }
 
 /** Whether anything has this pid, zombies included, or is in this group (the negative). */
@@ -112,6 +118,7 @@ function readStat(pid: number): Omit<ProcessEntry, keyof Marks> | null {
   return {
     pid,
     zombie: fields[0] === 'Z' || fields[0] === 'X',
+    stopped: fields[0] === 'T' || fields[0] === 't',
     parent: Number(fields[1]),
     group: Number(fields[2]),
     session: Number(fields[3]),

@@ -18,6 +18,7 @@ function entry(pid: number, over: Partial<ProcessEntry> = {}): ProcessEntry {
     session: pid,
     startTime: 1_500,
     zombie: false,
+    stopped: false,
     nodes: [],
     attempts: [],
     ...over,

@@ -9,7 +9,7 @@ import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
 import { sleep } from '../core/clock.ts'
 import { SystemClock, SystemRandomness } from '../core/system-clock.ts'
-import { isAlive, ProcessTable } from './process-table.ts'
+import { isAlive, isStopped, ProcessTable } from './process-table.ts'
 import type { TreeRoot } from './process-tree.ts'
 import { killMarked, killTree } from './process-tree.ts'
 import type {
@@ -23,6 +23,9 @@ import type {
 /** From the channel's end until the worker must be gone. Longer, and it lives: it has another supervisor. */
 const WORKER_EXIT_MS = 2_000
 const OBITUARY_MS = 60_000
+/** The orphan grace: the lease of an attempt is this, its own grace, and a margin. */
+const STOPPED_MS = 5_000
+const LOOK_EVERY_MS = 1_000
 const OBITUARY_BACKOFF: Backoff = { initialMs: 50, factor: 2, maxMs: 2_000, jitter: 0.5 }
 
 const clock = new SystemClock()
@@ -46,6 +49,8 @@ process.on('message', (message: ToSupervisor) => {
     process.disconnect()
   }
 })
+
+watchForStop()
 
 process.on('disconnect', () => {
   finish().then(
@@ -108,6 +113,26 @@ async function deliver(
       await sleep(clock, backoffMs(OBITUARY_BACKOFF, tries, randomness.next()))
     }
   }
+}
+
+/**
+ * A worker that is stopped (SIGSTOP) cannot end its attempts when its lease runs out, and theirs go on without it:
+ * they are ended here before anybody else may start them again.
+ */
+function watchForStop(): void {
+  let stoppedSince: number | null = null
+  const look = () => {
+    if (watched && registered.size > 0 && isStopped(watched.worker.pid)) {
+      stoppedSince ??= clock.monotonic()
+      if (clock.monotonic() - stoppedSince >= STOPPED_MS) {
+        for (const attempt of registered.values()) {
+          void killTree({ ...attempt, marker: { token: attempt.token } }, { clock, table })
+        }
+      }
+    } else stoppedSince = null
+    clock.setTimer(LOOK_EVERY_MS, look)
+  }
+  look()
 }
 
 function ignore(): void {

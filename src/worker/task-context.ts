@@ -3,7 +3,6 @@
  * Most handlers never look at most of it, so everything that costs is made when it is first asked for.
  */
 import type { Clock } from '../core/clock.ts'
-import type { ExtensionAnswer } from '../core/extension.ts'
 import { isMore } from '../core/extension.ts'
 import { decodeJson, encodeJson } from '../core/json.ts'
 import { MAX_DETAILS_BYTES } from '../core/limits.ts'
@@ -118,27 +117,33 @@ class HandlerContext implements TaskContext {
     return this.#log
   }
 
-  // Arrow functions: handlers take the context apart in their parameter list.
-  readonly remaining = (): number => this.#control.remaining()
-
-  readonly progress = (value: number | Progress, details?: unknown): void => {
-    const progress = toProgress(value)
-    const encoded = encodeDetails(details)
-    const moved = isMore(progress, this.#progress)
-    this.#progress = progress
-    this.#parts.callbacks.beat({ progress, details: encoded, moved })
+  // Functions of their own, made when asked for: handlers take the context apart in their parameter list.
+  get remaining(): TaskContext['remaining'] {
+    return () => this.#control.remaining()
   }
 
-  readonly heartbeat = (details?: unknown): void => {
-    this.#parts.callbacks.beat({ progress: null, details: encodeDetails(details), moved: false })
+  get progress(): TaskContext['progress'] {
+    return (value, details) => {
+      const progress = toProgress(value)
+      const encoded = encodeDetails(details)
+      const moved = isMore(progress, this.#progress)
+      this.#progress = progress
+      this.#parts.callbacks.beat({ progress, details: encoded, moved })
+    }
   }
 
-  readonly extend = async (
-    request: { progress?: number | Progress; requestId?: string } = {},
-  ): Promise<ExtensionAnswer> => {
-    const progress = request.progress === undefined ? this.#progress : toProgress(request.progress)
-    const requestId = request.requestId ?? `${this.#assignment.token}:${++this.#extensions}`
-    return await this.#parts.callbacks.extend({ requestId, progress })
+  get heartbeat(): TaskContext['heartbeat'] {
+    return (details) => {
+      this.#parts.callbacks.beat({ progress: null, details: encodeDetails(details), moved: false })
+    }
+  }
+
+  get extend(): TaskContext['extend'] {
+    return async (request = {}) => {
+      const progress = request.progress === undefined ? this.#progress : toProgress(request.progress)
+      const requestId = request.requestId ?? `${this.#assignment.token}:${++this.#extensions}`
+      return await this.#parts.callbacks.extend({ requestId, progress })
+    }
   }
 }
 

@@ -10,8 +10,6 @@ import type { Assignment, LateResult, Report, ReportAnswer } from '../wire/worke
 import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
 import { remainingMsOf } from './task-context.ts'
 
-/** Reports of progress and life go up at most this often. */
-const BEAT_EVERY_MS = 1_000
 /**
  * The store decides, and its word comes first. This timer is for a store that cannot be reached; it waits a little
  * so that it never speaks before a store whose clock reads low.
@@ -58,6 +56,7 @@ export class WorkerAttempt {
   /** Idempotent: the first reason stays. */
   stop(reason: StopReason, graceMs: number): void {
     if (this.#stopping) return
+    this.#sendBeat()
     this.#stopping = reason
     this.#clearTimers()
     this.#running.abort(reason)
@@ -77,6 +76,8 @@ export class WorkerAttempt {
     })
     const first = await Promise.race([this.#running.ended, graceOver])
     if (first) {
+      // What was last reported reaches the next attempt, also when it was held back a moment.
+      if (first.type === 'failed') this.#sendBeat()
       this.#clearTimers()
       await this.#reportEnd(first)
       this.#host.gone(this)
@@ -158,8 +159,9 @@ export class WorkerAttempt {
       moved: beat.moved || (waiting?.moved ?? false),
     }
     const sinceMs = this.#host.clock.monotonic() - this.#beatAt
-    if (sinceMs >= BEAT_EVERY_MS) this.#sendBeat()
-    else this.#beatTimer ??= this.#host.clock.setTimer(BEAT_EVERY_MS - sinceMs, () => this.#sendBeat())
+    const { beatEveryMs } = this.assignment
+    if (sinceMs >= beatEveryMs) this.#sendBeat()
+    else this.#beatTimer ??= this.#host.clock.setTimer(beatEveryMs - sinceMs, () => this.#sendBeat())
   }
 
   #sendBeat(): void {

@@ -41,6 +41,13 @@ export class PostgresStore implements Store {
     pool.on('error', (error) =>
       logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'),
     )
+    // Between two statements of a transaction nobody else listens, and an error nobody hears ends the process. The
+    // next statement tells whoever has the connection.
+    pool.on('connect', (client) =>
+      client.on('error', (error) =>
+        logger.warn({ error: error.message }, 'a connection to PostgreSQL was lost'),
+      ),
+    )
     const store = new PostgresStore(url, pool, clock)
     try {
       await migratePostgres(pool, clock, logger)

@@ -5,6 +5,7 @@
 import type { StatementSync } from 'node:sqlite'
 import { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../../core/clock.ts'
+import { CurfewError } from '../../core/errors.ts'
 import { META_TABLE, MIGRATIONS, schemaText } from '../migrations.ts'
 import { refuseNewerSchema } from '../schema-version.ts'
 import type { Statement, Work } from '../statement.ts'
@@ -48,7 +49,8 @@ export class SqliteStore implements Store {
       )
     }
     try {
-      checkVersion(database)
+      const { version } = database.prepare('select sqlite_version() as version').get() as { version: string }
+      refuseOldSqlite(version)
       if (!inMemory) prepareFile(database, file)
       migrate(database, file)
       return new SqliteStore(database, clock, inMemory ? null : writeFileLock(file, nodeId))
@@ -60,7 +62,7 @@ export class SqliteStore implements Store {
   }
 
   async write<T>(_fence: null, work: () => Work<T>): Promise<T> {
-    if (this.#broken) throw this.#broken
+    this.#refuseUnlessOpen()
     try {
       this.#database.exec('begin immediate')
       const result = this.#drive(work())
@@ -72,7 +74,9 @@ export class SqliteStore implements Store {
   }
 
   async read<T>(work: () => Work<T>): Promise<T> {
-    if (this.#broken) throw this.#broken
+    // A loop of reads must not starve the event loop: without this it would be all microtasks.
+    await new Promise<void>((resolve) => this.#clock.endOfTurn(resolve))
+    this.#refuseUnlessOpen()
     try {
       return this.#drive(work())
     } catch (error) {
@@ -86,8 +90,14 @@ export class SqliteStore implements Store {
 
   async close(): Promise<void> {
     this.#prepared.clear()
-    this.#database.close()
+    // While the database is still locked: afterwards the file may be another process's.
     this.#lock?.remove()
+    this.#database.close()
+  }
+
+  #refuseUnlessOpen(): void {
+    if (this.#broken) throw this.#broken
+    if (!this.#database.isOpen) throw new CurfewError('closed', 'this engine was closed')
   }
 
   #drive<T>(work: Work<T>): T {
@@ -126,11 +136,11 @@ export class SqliteStore implements Store {
   }
 }
 
-function checkVersion(database: DatabaseSync): void {
-  const { version } = database.prepare('select sqlite_version() as version').get() as { version: string }
+export function refuseOldSqlite(version: string): void {
   const parts = (text: string) => text.split('.').map(Number)
-  const [found, oldest] = [parts(version), parts(OLDEST_VERSION)]
-  const at = found.findIndex((part, i) => part !== oldest[i])
+  const found = parts(version)
+  const oldest = parts(OLDEST_VERSION)
+  const at = oldest.findIndex((part, i) => part !== (found[i] ?? 0))
   if (at >= 0 && (found[at] ?? 0) < (oldest[at] ?? 0)) {
     throw new StoreError(
       'store_failed',
