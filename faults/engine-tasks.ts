@@ -6,6 +6,8 @@ import { monotonicMs, note } from './journal.ts'
 
 export interface Input {
   ms: number
+  /** Only to be big. */
+  padding?: string
 }
 
 const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''

@@ -6,10 +6,11 @@ import { DatabaseSync } from 'node:sqlite'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import type { Benchmark, Measures, Place } from '../benchmark.ts'
-import { Countdown } from '../benchmark.ts'
+import { Countdown, median } from '../benchmark.ts'
 import { probeDatabase } from '../database-probe.ts'
 
 const MEASURED = 5_000
+const REPEATS = 3
 const KINDS = ['ready', 'delayed', 'unknown'] as const
 const TOMORROW_MS = 86_400_000
 
@@ -34,13 +35,22 @@ export const backlog: Benchmark = {
     await scheduleTemplate(place)
     const measures: Measures = {}
     for (const kind of KINDS) {
-      await sql.fill(kind, 1_000)
-      const few = await measure(place)
+      const few: Sample[] = []
+      for (let repeat = 0; repeat < REPEATS; repeat++) {
+        await sql.fill(kind, 1_000)
+        few.push(await measure(place))
+      }
       await sql.fill(kind, large)
-      const many = await measure(place)
-      measures[`${kind}Ratio`] = few.perSecond / many.perSecond
-      measures[`${kind}Rate`] = many.perSecond
-      measures[`${kind}HeapMb`] = many.heapMb - few.heapMb
+      const many = [await measure(place)]
+      while (many.length < REPEATS) {
+        await sql.addMeasured()
+        many.push(await measure(place))
+      }
+      const typicalRate = (samples: Sample[]) => median(samples.map(({ perSecond }) => perSecond))
+      const typicalHeap = (samples: Sample[]) => median(samples.map(({ heapMb }) => heapMb))
+      measures[`${kind}Ratio`] = typicalRate(few) / typicalRate(many)
+      measures[`${kind}Rate`] = typicalRate(many)
+      measures[`${kind}HeapMb`] = typicalHeap(many) - typicalHeap(few)
     }
     await sql.end()
     return measures
@@ -53,7 +63,12 @@ async function scheduleTemplate({ store, open }: Place): Promise<void> {
   await session.close()
 }
 
-async function measure({ store, open }: Place): Promise<{ perSecond: number; heapMb: number }> {
+interface Sample {
+  perSecond: number
+  heapMb: number
+}
+
+async function measure({ store, open }: Place): Promise<Sample> {
   const left = new Countdown(MEASURED)
   let firstAt = 0
   const session = await open({
@@ -84,6 +99,8 @@ type Kind = (typeof KINDS)[number]
 interface Tasks {
   /** Leaves the template, so many tasks of the kind, and the tasks that are measured. */
   fill(kind: Kind, count: number): Promise<void>
+  /** The tasks that are measured once more. */
+  addMeasured(): Promise<void>
   end(): Promise<void>
 }
 
@@ -119,52 +136,52 @@ function openTasks(store: string): Promise<Tasks> | Tasks {
 
 async function openPostgresTasks(url: string): Promise<Tasks> {
   const probe = await probeDatabase(url)
+  const copy = async (changes: Record<string, string>, copies: number) => {
+    const columns = await probe.rows<{ name: string }>(
+      `select column_name as name from information_schema.columns
+      where table_schema = 'curfew' and table_name = 'tasks'`,
+    )
+    const names = columns.map(({ name }) => name)
+    const series = { from: `generate_series(1, ${copies}) i`, digits: `lpad(i::text, 12, '0')` }
+    await probe.rows(copyStatement('curfew.tasks', names, changes, series))
+  }
   return {
     fill: async (kind, count) => {
       await probe.rows(`delete from curfew.tasks t where not (${IS_TEMPLATE})`)
-      const columns = await probe.rows<{ name: string }>(
-        `select column_name as name from information_schema.columns
-        where table_schema = 'curfew' and table_name = 'tasks'`,
-      )
-      const copy = (changes: Record<string, string>, copies: number) =>
-        probe.rows(
-          copyStatement(
-            'curfew.tasks',
-            columns.map(({ name }) => name),
-            changes,
-            { from: `generate_series(1, ${copies}) i`, digits: `lpad(i::text, 12, '0')` },
-          ),
-        )
       await copy(CHANGES[kind], count)
       await copy(READY, MEASURED)
       await probe.rows('vacuum analyze curfew.tasks')
     },
+    addMeasured: () => copy(READY, MEASURED),
     end: () => probe.end(),
   }
 }
 
-/** The engine holds the file alone, so it is opened for each fill. */
+/** The engine holds the file alone, so it is opened for each change. */
 function openSqliteTasks(file: string): Tasks {
+  const change = (work: (database: DatabaseSync) => void) => {
+    const database = new DatabaseSync(file)
+    work(database)
+    database.close()
+  }
+  const copy = (database: DatabaseSync, changes: Record<string, string>, copies: number) => {
+    const columns = database.prepare(`select name from pragma_table_info('tasks')`).all()
+    const names = columns.map(({ name }) => String(name))
+    const series = { from: 'series', digits: `printf('%012d', i)` }
+    database.exec(
+      `with recursive series (i) as (select 1 union all select i + 1 from series where i < ${copies})
+      ${copyStatement('tasks', names, changes, series)}`,
+    )
+  }
   return {
-    fill: async (kind, count) => {
-      const database = new DatabaseSync(file)
-      database.exec(`delete from tasks as t where not (${IS_TEMPLATE})`)
-      const columns = database.prepare(`select name from pragma_table_info('tasks')`).all()
-      const copy = (changes: Record<string, string>, copies: number) =>
-        database.exec(
-          `with recursive series (i) as (select 1 union all select i + 1 from series where i < ${copies})
-          ${copyStatement(
-            'tasks',
-            columns.map(({ name }) => String(name)),
-            changes,
-            { from: 'series', digits: `printf('%012d', i)` },
-          )}`,
-        )
-      copy(CHANGES[kind], count)
-      copy(READY, MEASURED)
-      database.exec('analyze')
-      database.close()
-    },
+    fill: async (kind, count) =>
+      change((database) => {
+        database.exec(`delete from tasks as t where not (${IS_TEMPLATE})`)
+        copy(database, CHANGES[kind], count)
+        copy(database, READY, MEASURED)
+        database.exec('analyze')
+      }),
+    addMeasured: async () => change((database) => copy(database, READY, MEASURED)),
     end: async () => {},
   }
 }

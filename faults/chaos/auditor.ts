@@ -295,7 +295,9 @@ function auditOutcome(
   }
   if (status === 'failed' && code === 'lost') {
     const lost = count('attempt_lost')
-    if (lost <= (plan.atMostOnce ? 0 : MOST_LOSSES))
+    // Whether an unanswered one may be repeated is not shown.
+    const once = plan.atMostOnce || Number.isNaN(plan.input.n)
+    if (lost <= (once ? 0 : MOST_LOSSES))
       complain('lost attempts', id, `it was given up after ${lost} losses`)
   }
   const starts = seen.filter(({ type }) => type === 'attempt_started').length

@@ -147,6 +147,7 @@ class ChaosRun {
       store: this.#store,
       journal: this.#journal,
       records: this.#records,
+      openAgain: this.#options.terminateConnections ?? false,
     }
     const child = spawn(process.execPath, [PROGRAM, JSON.stringify(options)], {
       stdio: ['ignore', 'inherit', 'pipe', 'ipc'],

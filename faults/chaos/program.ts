@@ -4,7 +4,7 @@
  */
 import { appendFileSync } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
-import type { ScheduleOptions, TaskHandle, TaskView } from '../../src/curfew.ts'
+import type { CurfewError, ScheduleOptions, TaskHandle, TaskView } from '../../src/curfew.ts'
 import { Curfew } from '../../src/curfew.ts'
 import { note, readJournal } from '../journal.ts'
 import { SeededRandom } from '../random.ts'
@@ -22,6 +22,7 @@ export interface ProgramOptions {
   seed: number
   /** With the tasks that run in processes of their own, and so with a witness. */
   isolation: boolean
+  openAgain: boolean
 }
 
 const options = JSON.parse(process.argv[2] ?? '{}') as ProgramOptions
@@ -42,16 +43,28 @@ const random = new SeededRandom(options.seed)
 process.env.CURFEW_FAULTS_OWNER = String(process.pid)
 
 process.send?.('opening')
-const curfew = await Curfew.open({
-  store: options.store,
-  tasks: options.isolation ? [...inlineTasks, ...isolatedTasks] : inlineTasks,
-  concurrency: CONCURRENCY,
-  queues: { [NARROW_QUEUE.name]: { concurrency: NARROW_QUEUE.concurrency } },
-})
+const curfew = await open()
 say('opened')
 process.send?.('opened')
 if (options.mode === 'load') await load()
 else await finish()
+
+/** Connections that are ended at random may be those of the start: then it is started again. */
+async function open(): Promise<Curfew> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await Curfew.open({
+        store: options.store,
+        tasks: options.isolation ? [...inlineTasks, ...isolatedTasks] : inlineTasks,
+        concurrency: CONCURRENCY,
+        queues: { [NARROW_QUEUE.name]: { concurrency: NARROW_QUEUE.concurrency } },
+      })
+    } catch (error) {
+      const passing = (error as { code?: string }).code === 'store_unavailable'
+      if (!options.openAgain || !passing || tries === 20) throw error
+    }
+  }
+}
 
 function say(type: string, more: object = {}): void {
   note(options.journal, { type, ...more })
@@ -126,11 +139,13 @@ async function cancel(handle: TaskHandle): Promise<void> {
 }
 
 async function waitFor(handle: TaskHandle): Promise<void> {
-  const outcome = await handle.result().then(
-    (output) => ({ status: 'completed', output }),
-    (error: { code: string }) => ({ status: error.code }),
+  await handle.result().then(
+    (output) => say('result', { taskId: handle.id, status: 'completed', output }),
+    (error: CurfewError) => {
+      if (error.code.startsWith('task_')) say('result', { taskId: handle.id, status: error.code })
+      else say('call_failed', { call: 'result', code: error.code, message: String(error) })
+    },
   )
-  say('result', { taskId: handle.id, ...outcome })
 }
 
 async function call<T>(what: string, run: () => Promise<T>): Promise<T | null> {

@@ -7,8 +7,11 @@ import { randomFillSync } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import type { Clock, Randomness, Timer, TimerOptions } from './clock.ts'
 
-/** setTimeout fires at once above this. */
-const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
+/**
+ * Longer waits are chained. setTimeout fires at once above 2^31-1 ms, and it stands still while the machine sleeps:
+ * a wait that was over by then is noticed within this much of waking up.
+ */
+const LONGEST_TIMEOUT_MS = 30_000
 /** The uptime has 10 ms steps; less than this is noise, not sleep. */
 const SMALLEST_SLEEP_MS = 1_000
 const LOOK_FOR_SLEEP_EVERY_MS = 1_000

@@ -58,7 +58,7 @@ const WORTH_A_LANE = 64
 /** How long a caller waits for a store that is away. */
 const CALLER_WAITS_MS = 10_000
 const STORE_BACKOFF = { initialMs: 100, factor: 2, maxMs: 2_000, jitter: 0.5 }
-const CONFLICT_BACKOFF = { initialMs: 2, factor: 2, maxMs: 100, jitter: 1 }
+/** A database finds deadlocks only after a while, so trying again at once is no hot loop. */
 const MOST_CONFLICTS = 10
 
 export class Funnel<Command, Answer, Committed> {
@@ -210,8 +210,8 @@ export class Funnel<Command, Answer, Committed> {
           this.#options.failed(error as StoreError)
           return void rejectAll(waiting, error)
         }
-        if (code === 'store_conflict' && conflicts < MOST_CONFLICTS) {
-          await this.#wait(backoffMs(CONFLICT_BACKOFF, conflicts++, this.#options.randomness.next()))
+        if (code === 'store_conflict' && conflicts++ < MOST_CONFLICTS) {
+          await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
           continue
         }
         if (code === null || code === 'store_refused' || code === 'store_conflict') {

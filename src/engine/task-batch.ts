@@ -97,10 +97,8 @@ export class TaskBatch {
       if (command.type === 'input' && !isReport(command)) this.answers[index] = this.#decide(command)
     }
     yield* this.#flush()
-    for (const [index, command] of commands.entries()) {
-      if (command.type === 'schedule')
-        this.answers[index] = yield* this.#schedule(command.tasks(this.committed.now))
-    }
+    for (const { tasks, index } of this.#newTasks(commands))
+      this.answers[index] = yield* this.#schedule(tasks)
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
     return this
   }
@@ -218,9 +216,23 @@ export class TaskBatch {
     for (const { id, reason } of this.#parked) yield* run(statements.parkTask(id, reason))
   }
 
+  /** In the order of their keys: two processes that store the same keys at once must not wait for each other. */
+  #newTasks(commands: readonly Command[]): { tasks: NewTask[]; index: number }[] {
+    const all = commands.flatMap((command, index) =>
+      command.type === 'schedule' ? [{ tasks: command.tasks(this.committed.now), index }] : [],
+    )
+    const lowest = ({ tasks }: { tasks: NewTask[] }) =>
+      tasks.reduce((least, { key }) => (key !== null && key < least ? key : least), '\uffff')
+    if (all.length < 2 || !all.some(({ tasks }) => tasks.some(({ key }) => key !== null))) return all
+    return all
+      .map((one) => ({ one, key: lowest(one) }))
+      .sort((a, b) => (a.key < b.key ? -1 : 1))
+      .map(({ one }) => one)
+  }
+
   *#schedule(tasks: NewTask[]): Work<Answer> {
     const { statements } = this.#context
-    const answered = yield* runAll(statements.hot.insertTasks(tasks))
+    const answered = yield* runAll(statements.hot.insertTasks(inKeyOrder(tasks)))
     const keyed = tasks.some(({ key }) => key !== null)
     const inserted = new Set((keyed ? answered : tasks).map(({ id }) => id))
     for (const task of tasks) {
@@ -271,6 +283,11 @@ export class TaskBatch {
     }
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
+}
+
+function inKeyOrder(tasks: NewTask[]): NewTask[] {
+  if (!tasks.some(({ key }) => key !== null)) return tasks
+  return [...tasks].sort((a, b) => ((a.key ?? '') < (b.key ?? '') ? -1 : 1))
 }
 
 /** The same value, in whatever order its keys stand. */

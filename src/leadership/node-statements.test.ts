@@ -1,6 +1,7 @@
 // The rows of processes, the same on every store.
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
+import { createDatabase } from '../../scripts/postgres/database.ts'
 import { claimedRow, newRow } from '../engine/fixtures/task-rows.ts'
 import { STORE_KINDS, TestStore } from '../store/fixtures/stores.ts'
 import { NodeStatements } from './node-statements.ts'
@@ -11,7 +12,7 @@ const ids = (rows: { id: string }[]) => rows.map((row) => row.id)
 describe.each(STORE_KINDS)('on %s', (kind) => {
   let db: TestStore
   beforeAll(async () => {
-    db = await TestStore.open(kind, inject('postgresUrl'))
+    db = await TestStore.open(kind, () => createDatabase(inject('postgresUrl')))
   })
   afterAll(() => db[Symbol.asyncDispose]())
   beforeEach(() => db.clear())

@@ -89,6 +89,6 @@ export class ThreadDriver implements LeaseDriver {
 
   #tick(): void {
     Atomics.add(this.#ticks, 0, 1)
-    this.#timer = this.#clock.setTimer(RENEW_EVERY_MS / 4, () => this.#tick(), { background: true })
+    this.#timer = this.#clock.setTimer(RENEW_EVERY_MS / 2, () => this.#tick(), { background: true })
   }
 }

@@ -20,7 +20,7 @@ import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 import { PeerWatch } from './peer-watch.ts'
 
-const LOOK_FOR_ORPHANS_EVERY_MS = 250
+const LOOK_FOR_ORPHANS_EVERY_MS = 500
 
 /** What runs attempts in this process. */
 export interface Attempts {

@@ -49,6 +49,9 @@ export class SqliteStore implements Store {
       )
     }
     try {
+      // Before anything looks at the file: without it a log that a killed process left needs shared memory, and so space
+      // on a disk that may be full.
+      if (!inMemory) database.exec('pragma busy_timeout = 500; pragma locking_mode = exclusive')
       const { version } = database.prepare('select sqlite_version() as version').get() as { version: string }
       refuseOldSqlite(version)
       if (!inMemory) prepareFile(database, file)
@@ -153,8 +156,6 @@ export function refuseOldSqlite(version: string): void {
 }
 
 function prepareFile(database: DatabaseSync, file: string): void {
-  database.exec('pragma busy_timeout = 500')
-  database.exec('pragma locking_mode = exclusive')
   const [mode] = Object.values(database.prepare('pragma journal_mode = wal').get() ?? {})
   if (mode !== 'wal') {
     throw new StoreError(
