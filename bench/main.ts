@@ -4,7 +4,7 @@
 
 import { fork } from 'node:child_process'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { cpus, tmpdir, totalmem } from 'node:os'
+import { cpus, loadavg, tmpdir, totalmem } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { PostgresServer } from '../scripts/postgres/postgres.ts'
@@ -19,6 +19,7 @@ import { printTable } from './table.ts'
 const startedAt = new Date()
 const RUN_LIMIT_MS = 10 * 60_000
 const say = (line: string) => console.error(line)
+const loadAtStart = loadavg()[0]!
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -31,6 +32,7 @@ const { values: options, positionals } = parseArgs({
 const names = choose('benchmark', positionals, Object.keys(BENCHMARKS))
 const contenders = choose('contender', options.only?.split(',') ?? [], Object.keys(CONTENDERS))
 
+if (loadAtStart > 0.5) say(`The machine is busy (load ${loadAtStart.toFixed(1)}): the figures will be noisy.`)
 if (contenders.some((name) => CONTENDERS[name]!.kind === 'peer')) await installPeers(say)
 const server = await startPostgres({ durable: true, settings: { max_connections: '300' } })
 try {
@@ -103,7 +105,12 @@ async function save(results: Record<string, Figures>): Promise<void> {
   const folder = join(import.meta.dirname, 'results')
   await mkdir(folder, { recursive: true })
   const at = startedAt.toISOString()
-  const machine = { cpus: cpus().length, model: cpus()[0]?.model, memoryGb: Math.round(totalmem() / 2 ** 30) }
+  const machine = {
+    loadAtStart,
+    cpus: cpus().length,
+    model: cpus()[0]?.model,
+    memoryGb: Math.round(totalmem() / 2 ** 30),
+  }
   const text = `${JSON.stringify({ at, node: process.version, machine, quick: options.quick, results }, null, 2)}\n`
   await writeFile(join(folder, `${at.replaceAll(':', '-').slice(0, 19)}.json`), text)
   await writeFile(join(folder, 'latest.json'), text)

@@ -61,7 +61,17 @@ const block = task({
   }),
 })
 
-/** In a process of its own, deaf to everything, with a child that left its group. */
+/** Goes on to its end, whatever it is told. */
+const stubborn = task({
+  name: 'stubborn',
+  grace: 100,
+  run: journalled(async ({ ms }, { attempt }) => {
+    if (attempt === 1) await pause(ms)
+    return { attempt }
+  }),
+})
+
+/** In a process of its own, deaf to everything. */
 const deaf = task({
   name: 'deaf',
   grace: 100,
@@ -77,4 +87,4 @@ const deaf = task({
   }),
 })
 
-export const engineTasks: readonly TaskDefinition<Input>[] = [wait, waitOnce, block, deaf]
+export const engineTasks: readonly TaskDefinition<Input>[] = [wait, waitOnce, block, stubborn, deaf]

@@ -120,7 +120,9 @@ test(
   LIMIT,
   async () => {
     const stopped = await open()
-    const ids = await stopped.call.scheduleMany('wait-once', Array(10).fill({ ms: 8_000 }))
+    // Half of them are through when it wakes, half would go on.
+    const inputs = Array.from({ length: 10 }, (_, i) => ({ ms: i % 2 === 0 ? 8_000 : 120_000 }))
+    const ids = await stopped.call.scheduleMany('wait-once', inputs)
     await started(scratch, ids, 1, 20_000)
     const other = await open({ concurrency: 5 })
     stopped.stop()
@@ -204,5 +206,15 @@ test('the limit of a queue holds over processes, whatever happens to them', LIMI
   const most = findOverload(spans.filter(({ taskId }) => ids.includes(taskId)))
   expect(most).toBeGreaterThan(1)
   expect(most).toBeLessThanOrEqual(limit)
+  expectNoOverlap()
+})
+
+test('a handler that ignores the close of its process is not run beside itself', LIMIT, async () => {
+  const closing = await open({ tasks: ['stubborn'] })
+  const id = await closing.call.schedule('stubborn', { ms: 8_000 })
+  await started(scratch, [id], 1, 20_000)
+  const other = await open({ tasks: ['stubborn'] })
+  await closing.call.close()
+  await expect(other.call.result(id, 60_000)).resolves.toBeDefined()
   expectNoOverlap()
 })

@@ -10,7 +10,7 @@ import { monotonicMs, readJournal } from './journal.ts'
 import { Scratch } from './scratch.ts'
 import { until } from './wait.ts'
 
-const TASKS = ['wait', 'wait-once']
+const TASKS = ['wait', 'wait-once', 'stubborn']
 const LIMIT = { timeout: 240_000 }
 /** A caller waits 10 s for a store that is away. */
 const CALLER_WAITS_MS = 10_000
@@ -132,4 +132,20 @@ test(
 test('a process that starts while PostgreSQL is away says so at once', LIMIT, async () => {
   await server.stop('immediate')
   await expect(open()).rejects.toMatchObject({ code: 'store_unavailable' })
+})
+
+test('a handler that ignores the stop of a long one is not run beside itself', LIMIT, async () => {
+  const engine = await open()
+  const id = await engine.call.schedule('stubborn', { ms: 20_000 })
+  await started(scratch, [id], 1, 20_000)
+  const other = await open()
+  await server.stop('immediate')
+  await until('it was told to stop', 30_000, () => factsOf(scratch, 'aborted', [id]).length > 0)
+  await server.start()
+  await until('it has ended', 60_000, async () => {
+    const { status } = await other.call.view(id).catch(() => ({ status: 'unknown' }))
+    return ['completed', 'failed', 'timed_out', 'cancelled'].includes(status)
+  })
+  console.log(`a stubborn handler after an outage: ${(await other.call.explain(id)).summary}`)
+  expect(findOverlaps(spansOf(readJournal(journalOf(scratch))))).toEqual([])
 })

@@ -11,7 +11,7 @@ const clockFile = 'src/core/system-clock.ts'
 
 /** Every problem of the repository in this folder, as `file:line: what`. */
 export function checkRepository(root: string): string[] {
-  const files = globSync(['{src,bench,examples,sim,scripts}/**/*.{ts,tsx}', '*.ts'], {
+  const files = globSync(['{src,bench,examples,sim,faults,scripts}/**/*.{ts,tsx}', '*.ts'], {
     cwd: root,
     exclude: ['**/node_modules/**', 'dist/**'],
   }).map((file) => file.split(path.sep).join('/'))

@@ -300,6 +300,24 @@ onEachStore('what a task tells about itself', (test) => {
     }
   })
 
+  test('explain: a task that waits for slots that are all abandoned says so', async ({ world }) => {
+    const free = Promise.withResolvers<void>()
+    const deaf = task({ name: 'deaf', attemptTimeout: '1s', grace: '1s', run: () => free.promise })
+    const curfew = await world.open({ tasks: [deaf], concurrency: 1 })
+    const first = await curfew.schedule(deaf, null)
+    const second = await curfew.schedule(deaf, null)
+    expect((await second.explain()).warnings).toEqual([])
+    await world.clock.advance('3s')
+    expect((await first.view()).receipt).toBe('abandoned')
+    expect((await second.explain()).warnings).toEqual([
+      'every slot of this process is held by a handler that ignored its signal: it starts nothing',
+    ])
+    free.resolve()
+    await world.clock.settle()
+    expect(await second.status()).toBe('completed')
+    expect((await first.explain()).summary).toContain('abandoned, and ended later')
+  })
+
   test('a task nobody knows', async ({ world }) => {
     const curfew = await world.open()
     const nobody = curfew.task('t_nobody')

@@ -299,4 +299,46 @@ onEachStore('limits of tasks', (test) => {
     expect(started).toBe(1)
     expect(await expired.view()).toMatchObject({ status: 'timed_out', attempts: 0 })
   })
+
+  test('at 80 % of each limit one warning, once per attempt', async ({ world }) => {
+    const { clock } = world
+    const work = task({
+      name: 'work',
+      timeout: '100s',
+      attemptTimeout: '50s',
+      heartbeatTimeout: '10s',
+      stuckAfter: '20s',
+      retries: 1,
+      backoff: { initial: '1s', jitter: 0 },
+      // Each beat comes after the warning and before the limit; progress moves once.
+      run: async (_, { signal, heartbeat, progress }) => {
+        await clock.sleep('9s', signal)
+        progress(0.5)
+        await clock.sleep('9s', signal)
+        heartbeat()
+        await clock.sleep('9s', signal)
+        heartbeat()
+        await clock.sleep('1h', signal)
+      },
+    })
+    const elsewhere = task({ name: 'elsewhere', run: () => 1 })
+    const curfew = await world.open({ tasks: [work] })
+    const start = world.now
+    const handle = await curfew.schedule(work, null)
+    const queued = await curfew.schedule(elsewhere, null, { queueTimeout: '10s', warnAt: 0.5 })
+    await clock.advance('2m')
+    const warnings = async (id: string) =>
+      (await curfew.task(id).events())
+        .filter(({ type }) => type === 'limit_warning')
+        .map(({ kind, percent, at, deadlineAt }) => [kind, percent, at - start, Number(deadlineAt) - start])
+    // Stuck at 29 s, retried at 30 s, stuck again at 59 s; the total limit does not come to its 80 s.
+    expect(await warnings(handle.id)).toEqual([
+      ['heartbeat', 80, 8_000, 10_000],
+      ['stuck', 80, 25_000, 29_000],
+      ['heartbeat', 80, 38_000, 40_000],
+      ['stuck', 80, 55_000, 59_000],
+    ])
+    expect(await handle.view()).toMatchObject({ timeoutKind: 'stuck', endedAt: start + 59_000 })
+    expect(await warnings(queued.id)).toEqual([['queue', 50, 5_000, 10_000]])
+  })
 })

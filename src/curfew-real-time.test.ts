@@ -71,8 +71,8 @@ describe('real time', () => {
         expect(await errorOf(handle.result(), TaskTimedOut)).toMatchObject({ kind: 'total' })
         const told = await databaseNow(store)
         const { deadlineAt, endedAt, createdAt } = await handle.view()
-        // A millisecond for the rounding, and for an estimate that is a lower bound.
-        expect(createdAt).toBeGreaterThanOrEqual(Math.floor(before) - 50)
+        // The estimate of the database's clock is a lower bound: late by as long as its answer took to come.
+        expect(createdAt).toBeGreaterThan(before - 5_000)
         expect(createdAt).toBeLessThanOrEqual(after)
         expect(deadlineAt).toBe(createdAt + 700)
         expect(endedAt).toBeGreaterThanOrEqual(deadlineAt as number)
@@ -102,7 +102,7 @@ describe('real time', () => {
     })
     const curfew = await open({ store, tasks: [neighbour, blocker] })
     const handle = await curfew.schedule(neighbour, null)
-    await vi.waitFor(async () => expect(await handle.status()).toBe('running'))
+    await vi.waitFor(async () => expect(await handle.status()).toBe('running'), { timeout: 10_000 })
     await (await curfew.schedule(blocker, null)).result()
     // The orphan's look comes four times a second: by now it has been.
     await pause(700)
@@ -113,18 +113,18 @@ describe('real time', () => {
     expect(messages).not.toContain('the leases could not be renewed in time; attempts are stopped')
   })
 
-  test('a blocked process over a file fires its deadlines as soon as it is let go', async () => {
+  test('a blocked process over SQLite fires its deadlines as soon as it is let go', async () => {
     const blocker = task({
       name: 'blocker',
-      run: () => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600),
+      run: async () => {
+        const { id } = await curfew.schedule(elsewhere, null, { timeout: '100ms' })
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500)
+        return id
+      },
     })
     const curfew = await open({ store: ':memory:', tasks: [blocker] })
-    const handle = await curfew.schedule(elsewhere, null, { timeout: '200ms' })
-    const [blocked] = await Promise.all([
-      curfew.schedule(blocker, null),
-      handle.result().catch(() => undefined),
-    ])
-    await blocked.result()
+    const handle = curfew.task(await (await curfew.schedule(blocker, null)).result())
+    await errorOf(handle.result(), TaskTimedOut)
     const [event] = (await handle.events()).filter(({ type }) => type === 'task_timed_out')
     expect(event?.lateMs).toBeGreaterThanOrEqual(300)
     expect(
@@ -140,7 +140,9 @@ describe('a store that goes away', () => {
     server = null
   })
 
-  test('row 34: is waited for; what fell due meanwhile fires when it is back, and work goes on', async () => {
+  test('row 34: is waited for; what fell due meanwhile fires when it is back, and work goes on', {
+    timeout: 90_000,
+  }, async () => {
     server = await startPostgres()
     const store = await server.createDatabase()
     const quick = task({ name: 'quick', run: (n: number) => n + 1 })
@@ -165,15 +167,17 @@ describe('a store that goes away', () => {
     const next = await curfew.schedule(elsewhere, 4, { timeout: '500ms' })
     await errorOf(next.result(), TaskTimedOut)
     const { endedAt, deadlineAt } = await next.view()
-    expect((endedAt as number) - (deadlineAt as number)).toBeLessThan(1_000)
+    expect((endedAt as number) - (deadlineAt as number)).toBeLessThan(3_000)
   })
 
-  test('a close is not held up for ever by a store that does not come back', async () => {
+  test('a close is not held up for ever by a store that does not come back', {
+    timeout: 90_000,
+  }, async () => {
     server = await startPostgres()
     const store = await server.createDatabase()
     const curfew = await open({ store, tasks: [hang] })
     const handle = await curfew.schedule(hang, null)
-    await vi.waitFor(async () => expect(await handle.status()).toBe('running'))
+    await vi.waitFor(async () => expect(await handle.status()).toBe('running'), { timeout: 10_000 })
     await server.stop('immediate')
     const waiting = errorOf(curfew.schedule(elsewhere, null), Error)
     await curfew.close()

@@ -122,6 +122,7 @@ function add(run: Run, id: string, plan: Plan, told: [string, number, object][])
       retries: { used: 0, allowed: plan.retries ?? 0, nextAt: null },
       extensions: { granted: 0, grantedMs: 0, left: 0 },
       attempts: [],
+      warnings: [],
     },
   })
 }

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import type { TaskOptions } from './task.ts'
 import { task } from './task.ts'
-import { applyOptions, checkName, DEFAULT_POLICY } from './task-policy.ts'
+import { applyOptions, checkName, DEFAULT_POLICY, policyWarnings } from './task-policy.ts'
 
 const run = () => 1
 
@@ -220,4 +220,22 @@ describe('a policy', () => {
 test('names may be anything people write, within their length', () => {
   for (const name of ['a', 'send-mail', 'größe', '📧', 'x'.repeat(200)])
     expect(checkName('key', name)).toBe(name)
+})
+
+test('limits that cannot hold together are told', () => {
+  const warningsOf = (options: TaskOptions) =>
+    policyWarnings(applyOptions('task t', DEFAULT_POLICY, options, 'definition'))
+  expect(warningsOf({ timeout: '1m', attemptTimeout: '30s', retries: 0 })).toEqual([])
+  expect(
+    warningsOf({
+      timeout: '1m',
+      attemptTimeout: '30s',
+      retries: 1,
+      grace: '5s',
+      backoff: { initial: '10s', jitter: 0 },
+    }),
+  ).toEqual(['2 attempts of 30s with grace and backoff may take 1m20s; timeout allows 1m'])
+  expect(warningsOf({ attemptTimeout: '10s', heartbeatTimeout: '10s', stuckAfter: '5s' })).toEqual([
+    'heartbeatTimeout of 10s never fires: attemptTimeout is 10s',
+  ])
 })

@@ -3,9 +3,9 @@
  * limit where it was set. Stored with each task, so that changing a definition does not change work in flight.
  */
 import type { Backoff } from '../core/backoff.ts'
-import { DEFAULT_BACKOFF } from '../core/backoff.ts'
+import { backoffMs, DEFAULT_BACKOFF } from '../core/backoff.ts'
 import type { Duration } from '../core/duration.ts'
-import { durationMs } from '../core/duration.ts'
+import { durationMs, formatDuration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { ExtensionRules } from '../core/extension.ts'
 import { DEFAULT_EXTENSION_RULES } from '../core/extension.ts'
@@ -133,6 +133,33 @@ export function applyOptions(
   if (options.extensions !== undefined)
     next.extensions = checkExtensions(at, policy.extensions, options.extensions)
   return next
+}
+
+/** Limits that cannot hold together: what is allowed below does not fit into what is allowed above. */
+export function policyWarnings(policy: TaskPolicy): string[] {
+  const { timeoutMs, attemptTimeoutMs, retries, backoff, graceMs } = policy
+  const warnings: string[] = []
+  if (timeoutMs !== null && attemptTimeoutMs !== null) {
+    let neededMs = (retries + 1) * (attemptTimeoutMs + graceMs)
+    for (let tries = 0; tries < retries; tries++) neededMs += backoffMs(backoff, tries, 1)
+    if (neededMs > timeoutMs) {
+      warnings.push(
+        `${retries + 1} attempts of ${formatDuration(attemptTimeoutMs)} with grace and backoff may take ` +
+          `${formatDuration(neededMs)}; timeout allows ${formatDuration(timeoutMs)}`,
+      )
+    }
+  }
+  for (const [key, ms] of [
+    ['heartbeatTimeout', policy.heartbeatTimeoutMs],
+    ['stuckAfter', policy.stuckAfterMs],
+  ] as const) {
+    if (ms !== null && attemptTimeoutMs !== null && ms >= attemptTimeoutMs) {
+      warnings.push(
+        `${key} of ${formatDuration(ms)} never fires: attemptTimeout is ${formatDuration(attemptTimeoutMs)}`,
+      )
+    }
+  }
+  return warnings
 }
 
 function checkBackoff(at: string, base: Backoff, options: NonNullable<TaskOptions['backoff']>): Backoff {

@@ -69,7 +69,8 @@ export class Funnel<Command, Answer, Committed> {
   #lanes = 0
   #starting = false
   #closed: Error | null = null
-  #pause: { timer: Timer; end(): void } | null = null
+  /** Lanes that wait for a store that is away. */
+  readonly #pauses = new Set<() => void>()
 
   constructor(options: FunnelOptions<Command, Answer, Committed>) {
     this.#options = options
@@ -77,12 +78,13 @@ export class Funnel<Command, Answer, Committed> {
 
   /** Nothing waits and nothing is in flight, or it waits for a store that is away. */
   get idle(): boolean {
-    return this.#pause !== null || (this.#lanes === 0 && !this.#starting && this.#entries.length === 0)
+    if (this.#lanes > 0) return this.#pauses.size === this.#lanes
+    return !this.#starting && this.#entries.length === 0
   }
 
   /** It waits for a store that is away, and whoever has submitted something waits with it. */
   get paused(): boolean {
-    return this.#pause !== null
+    return this.#pauses.size > 0
   }
 
   submit(command: Command, options: SubmitOptions = {}): Promise<Answer> {
@@ -145,7 +147,7 @@ export class Funnel<Command, Answer, Committed> {
 
   /** The store may be back, or this process may decide again. */
   wake(): void {
-    this.#pause?.end()
+    for (const end of [...this.#pauses]) end()
   }
 
   close(error: Error): void {
@@ -158,7 +160,9 @@ export class Funnel<Command, Answer, Committed> {
   async #drain(): Promise<void> {
     try {
       while (!this.#closed && this.#hasWork()) {
-        await this.#runBatch(this.#take(), true)
+        const batch = this.#take()
+        this.kick() // what is left may be worth a lane of its own
+        await this.#runBatch(batch, true)
         // Answers and handlers come first: what they bring makes the next batch.
         await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
       }
@@ -256,11 +260,12 @@ export class Funnel<Command, Answer, Committed> {
   #wait(delayMs: number): Promise<void> {
     return new Promise((resolve) => {
       const end = () => {
-        this.#pause?.timer.cancel()
-        this.#pause = null
+        timer.cancel()
+        this.#pauses.delete(end)
         resolve()
       }
-      this.#pause = { timer: this.#options.clock.setTimer(delayMs, end), end }
+      const timer: Timer = this.#options.clock.setTimer(delayMs, end)
+      this.#pauses.add(end)
     })
   }
 }

@@ -109,9 +109,14 @@ export class TaskBatch {
     const { now } = this.committed
     const completed: { id: string; token: string; output: string }[] = []
     const beats: Parameters<typeof hot.beatTasks>[1][number][] = []
+    const hotOnes = new Set<string>()
     for (const command of commands) {
       if (command.type !== 'input') continue
       const { taskId: id, input } = command
+      // One of each kind per task: which of two was meant by a changed row could not be told.
+      const kind = `${input.type} ${id}`
+      if (hotOnes.has(kind)) continue
+      hotOnes.add(kind)
       if (input.type === 'completed') completed.push({ id, token: input.token, output: input.output })
       if (input.type === 'beat') {
         const progress = input.progress ? JSON.stringify(input.progress) : null
@@ -119,6 +124,8 @@ export class TaskBatch {
       }
     }
     const done = new Set<string>()
+    // What an attempt says of itself, before its end.
+    if (beats.length) for (const { id } of yield* run(hot.beatTasks(now, beats))) done.add(`beat ${id}`)
     if (completed.length) {
       const changed = new Set((yield* run(hot.completeTasks(now, completed))).map(({ id }) => id))
       for (const task of completed) {
@@ -127,7 +134,6 @@ export class TaskBatch {
         this.committed.completed.push(task)
       }
     }
-    if (beats.length) for (const { id } of yield* run(hot.beatTasks(now, beats))) done.add(`beat ${id}`)
     const rest: { command: Command; index: number }[] = []
     for (const [index, command] of commands.entries()) {
       if (command.type === 'input' && done.delete(`${command.input.type} ${command.taskId}`)) {

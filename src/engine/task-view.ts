@@ -5,6 +5,7 @@ import type { Failure } from '../core/failure.ts'
 import type { AttemptStatus, Progress, TimeoutKind } from '../core/states.ts'
 import { isEnded, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
+import { policyWarnings } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
 import { readablePolicy } from './policy-text.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
@@ -114,7 +115,8 @@ export function taskEvents(
   return events.sort((a, b) => a.seq - b.seq)
 }
 
-export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number) {
+/** `abandoned`: every slot here is held by a handler that ignored its signal. */
+export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number, abandoned: boolean) {
   const policy = readablePolicy(row.policy)
   const active = activeLimits(row, policy)
   const binding = active.reduce<(typeof active)[number] | null>(
@@ -155,6 +157,12 @@ export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: 
       left: policy.extensions.maxGrants - (extension?.grants ?? 0),
     },
     attempts: attemptViews(row, recorded),
+    warnings: [
+      ...policyWarnings(policy),
+      ...(abandoned && row.ready === 1
+        ? ['every slot of this process is held by a handler that ignored its signal: it starts nothing']
+        : []),
+    ],
   }
 }
 

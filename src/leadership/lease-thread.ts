@@ -110,9 +110,9 @@ while (!closing) {
     await sleep(
       clock,
       Math.max(0, nextRenewal - clock.monotonic()),
-      hints.size > 0 ? AbortSignal.abort() : interrupt.signal,
+      hints.size > 0 || closing ? AbortSignal.abort() : interrupt.signal,
     )
-    if (hints.size > 0) await sleep(clock, NOTIFY_EVERY_MS)
+    if (hints.size > 0 && !closing) await sleep(clock, NOTIFY_EVERY_MS)
   } catch (error) {
     send({ type: 'away', error: (error as Error).message })
     const broken = connection.client
@@ -122,5 +122,11 @@ while (!closing) {
     await sleep(clock, backoffMs(RECONNECT, tries++, randomness.next()))
   }
 }
-await connection.client?.end()
+try {
+  // What this process has let go of need not wait for a poll.
+  if (connection.client) await notify()
+  await connection.client?.end()
+} catch (error) {
+  send({ type: 'away', error: (error as Error).message })
+}
 port.close()

@@ -142,7 +142,8 @@ export class LocalTaskService implements TaskService {
 
   async explain(id: string): Promise<Explanation> {
     const { row, attempts } = await this.#record(id)
-    return explainTask(row, attempts, this.#parts.time.now())
+    const { free, taken, abandoned } = this.#parts.manager.slotStates()
+    return explainTask(row, attempts, this.#parts.time.now(), abandoned > 0 && free + taken === 0)
   }
 
   async list({ cursor, ...filter }: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {

@@ -84,6 +84,8 @@ export interface Explanation {
   retries: { used: number; allowed: number; nextAt: number | null }
   extensions: { granted: number; grantedMs: number; left: number }
   attempts: AttemptView[]
+  /** Limits that cannot hold together, slots that are lost: what somebody should look at. */
+  warnings: string[]
 }
 
 export interface TaskEventView {

@@ -1,0 +1,170 @@
+// One transaction's worth of commands against a real store: their order, and what each is answered.
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
+import { createDatabase } from '../../scripts/postgres/database.ts'
+import { TestStore } from '../store/fixtures/stores.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import { claimedRow, newRow, newTask } from './fixtures/task-rows.ts'
+import type { ClaimWish, Command } from './task-batch.ts'
+import { TaskBatch } from './task-batch.ts'
+import type { TaskInput } from './task-input.ts'
+
+const NOW = 10_000
+
+describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
+  let db: TestStore
+  beforeAll(async () => {
+    db = await TestStore.open(kind, () => createDatabase(inject('postgresUrl')))
+  })
+  afterAll(() => db[Symbol.asyncDispose]())
+  beforeEach(() => db.clear())
+
+  const apply = (commands: Command[], wish: ClaimWish | null = null) => {
+    const context = {
+      statements: db.statements,
+      nodeId: 'n_1',
+      peers: () => [],
+      overdueMs: 3_000,
+      chance: () => 0.5,
+    }
+    return db.store.write(null, () => new TaskBatch(context, NOW, wish).apply(commands))
+  }
+  const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input })
+  const running = (id = 't_1', more: Partial<TaskRow> = {}): TaskRow => ({
+    ...claimedRow(newRow({ id }), { now: 1_000, nodeId: 'n_1', token: 'a_2' }),
+    attempt: 2,
+    ...more,
+  })
+  const beat = (token: string, completed: number): TaskInput => {
+    return { type: 'beat', token, progress: { completed }, details: null, moved: true }
+  }
+  const completed = (token: string, output: string): TaskInput => ({ type: 'completed', token, output })
+
+  test('progress and the result that follows it are both kept', async () => {
+    await db.put(running())
+    const { answers } = await apply([to('t_1', beat('a_2', 9)), to('t_1', completed('a_2', '"done"'))])
+    expect(answers).toEqual([{ type: 'accepted' }, { type: 'accepted' }])
+    expect(await db.get('t_1')).toMatchObject({
+      status: 'completed',
+      output: '"done"',
+      progress: '{"completed":9}',
+    })
+  })
+
+  test.each([
+    ['before', ['a_1', 'a_2']],
+    ['after', ['a_2', 'a_1']],
+  ])(
+    'an attempt of before that reports just %s the present one gets neither its place nor its answer',
+    async (_, tokens) => {
+      await db.put(running('t_1'), running('t_2'))
+      const { answers, committed } = await apply(
+        tokens.flatMap((token) => [to('t_1', completed(token, `"${token}"`)), to('t_2', beat(token, 1))]),
+      )
+      const byToken = Object.fromEntries(tokens.map((token, i) => [token, answers.slice(2 * i, 2 * i + 2)]))
+      expect(byToken.a_2).toEqual([{ type: 'accepted' }, { type: 'accepted' }])
+      expect(byToken.a_1).toMatchObject([{ type: 'stale' }, { type: 'stale' }])
+      expect(await db.get('t_1')).toMatchObject({ status: 'completed', output: '"a_2"' })
+      expect(JSON.stringify(committed.completed)).not.toContain('"a_1"')
+    },
+  )
+
+  test('the same report twice in one batch is taken once', async () => {
+    await db.put(running())
+    const { answers } = await apply([to('t_1', completed('a_2', '1')), to('t_1', completed('a_2', '1'))])
+    expect(answers.map(({ type }) => type)).toEqual(['accepted', 'stale'])
+    expect(await db.get('t_1')).toMatchObject({ status: 'completed', seq: 3 })
+  })
+
+  test('a report comes before the deadline that is due with it, and before a cancel', async () => {
+    const overdue = { deadlineAt: NOW - 1, dueAt: NOW - 1 }
+    await db.put(running('t_1', overdue), running('t_2', overdue), running('t_3'))
+    const { answers } = await apply([
+      to('t_3', { type: 'cancel' }),
+      { type: 'fire' },
+      to('t_1', completed('a_2', '1')),
+      to('t_3', { type: 'failed', token: 'a_2', failure: { code: 'x', message: 'x', retryable: false } }),
+    ])
+    expect(answers).toMatchObject([
+      { type: 'cancel', answer: 'already_completed' },
+      { type: 'fired', count: 1 },
+      { type: 'accepted' },
+      { type: 'accepted' },
+    ])
+    expect((await db.all()).map(({ status }) => status)).toEqual(['completed', 'timed_out', 'failed'])
+  })
+
+  test('a record that cannot be read is parked, and the others go on', async () => {
+    const due = { deadlineAt: NOW - 1, dueAt: NOW - 1 }
+    await db.put(running('t_1', due), running('t_2', due))
+    await db.sql(`update {s}tasks set policy = 'rubbish' where id = 't_1'`)
+    await apply([{ type: 'fire' }])
+    const [broken, fine] = await db.all()
+    expect(broken).toMatchObject({
+      status: 'running',
+      parked: expect.stringMatching(/cannot be read/),
+      dueAt: null,
+    })
+    expect(fine?.status).toBe('timed_out')
+  })
+
+  test('nobody is told about a task that is not there', async () => {
+    const { answers } = await apply([to('t_9', { type: 'cancel' }), to('t_9', completed('a_1', '1'))])
+    expect(answers).toEqual([{ type: 'not_found' }, { type: 'not_found' }])
+  })
+
+  test('events are numbered without gaps over several commands and batches', async () => {
+    await db.put(running('t_1', { policy: newRow({ timeout: 60_000 }).policy, deadlineAt: 60_000 }))
+    await apply([to('t_1', { type: 'extend_by', byMs: 5 }), to('t_1', { type: 'extend_by', byMs: 6 })])
+    await apply([to('t_1', { type: 'cancel' })])
+    const rows = await db.run(db.statements.events('t_1'))
+    const types = rows.flatMap(({ seq, body }) =>
+      (JSON.parse(body) as { type: string }[]).map(({ type }, i) => `${seq + i} ${type}`),
+    )
+    expect(types).toEqual(['3 deadlines_extended', '4 deadlines_extended', '5 task_cancelled'])
+  })
+
+  describe('keys', () => {
+    const schedule = (...tasks: { id: string; key: string | null; input: string }[]): Command => ({
+      type: 'schedule',
+      name: 'resize',
+      tasks: (now) => tasks.map((task) => newTask({ ...task, now })),
+    })
+
+    test('of a task that exists answer that one, also within a batch', async () => {
+      await apply([schedule({ id: 't_1', key: 'k', input: '{"a":1,"b":2}' })])
+      const { answers } = await apply([
+        schedule({ id: 't_2', key: 'k', input: '{"b":2,"a":1}' }, { id: 't_3', key: 'new', input: '1' }),
+        schedule({ id: 't_4', key: 'new', input: '1' }),
+      ])
+      expect(answers).toEqual([
+        {
+          type: 'scheduled',
+          tasks: [
+            { id: 't_1', existing: true },
+            { id: 't_3', existing: false },
+          ],
+        },
+        { type: 'scheduled', tasks: [{ id: 't_3', existing: true }] },
+      ])
+    })
+
+    test('with another input are a conflict, and nothing of that transaction stays', async () => {
+      await apply([schedule({ id: 't_1', key: 'k', input: '1' })])
+      const conflict = apply([
+        schedule({ id: 't_2', key: null, input: '1' }, { id: 't_3', key: 'k', input: '2' }),
+      ])
+      await expect(conflict).rejects.toMatchObject({
+        code: 'key_conflict',
+        fields: { key: 'k', taskId: 't_1' },
+      })
+      expect((await db.all()).map(({ id }) => id)).toEqual(['t_1'])
+    })
+  })
+
+  test('what a batch schedules it may claim as well', async () => {
+    const wish = { token: 'a_1', names: ['resize'], queues: ['default'], limitedQueues: [], slots: 2 }
+    const tasks = ['t_1', 't_2', 't_3'].map((id) => newTask({ id }))
+    const { committed } = await apply([{ type: 'schedule', name: 'resize', tasks: () => tasks }], wish)
+    expect(committed.claimed.map(({ id }) => id).sort()).toEqual(['t_1', 't_2'])
+  })
+})
