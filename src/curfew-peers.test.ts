@@ -31,6 +31,8 @@ onEachStore(
         `select count(*)::int as events from curfew.events where body like '%task_timed_out%'`,
       )
       expect(rows).toEqual([{ events: 1_200 }])
+      // Neither got in the other's way.
+      expect(world.log.filter(({ level }) => level === 'warn' || level === 'error')).toEqual([])
       expect(await second.task(handles[600]!.id).status()).toBe('timed_out')
     })
 

@@ -49,6 +49,25 @@ onEachStore(
       expect(view.status).toBe('timed_out')
     })
 
+    test('row 18: what expired while nobody was there is not handed out, though the claim comes first', async ({
+      world,
+    }) => {
+      let starts = 0
+      const work = task({ name: 'work', run: () => ++starts })
+      const first = await world.open()
+      const total = await first.schedule(work, null, { timeout: '5s' })
+      const queued = await first.schedule(work, null, { queueTimeout: '5s' })
+      const free = await first.schedule(work, null)
+      await world.close(first)
+      await world.clock.advance('1h')
+      const second = await world.open({ tasks: [work] })
+      await world.clock.settle()
+      expect(await second.task(total.id).view()).toMatchObject({ status: 'timed_out', attempts: 0 })
+      expect(await second.task(queued.id).view()).toMatchObject({ timeoutKind: 'queue', attempts: 0 })
+      expect(await second.task(free.id).result()).toBe(1)
+      expect(starts).toBe(1)
+    })
+
     test('row 32: the worker is killed; the deadline fires without it', async ({ world }) => {
       const hang = task({ name: 'hang', timeout: '30s', run: () => new Promise(() => undefined) })
       const first = await world.open({ tasks: [hang] })

@@ -151,7 +151,13 @@ export class TaskBatch {
 
   #decide(command: Extract<Command, { type: 'input' }>): Answer {
     const row = this.#rows.get(command.taskId)
-    return row ? this.#decideRow(row, command.input) : { type: 'not_found' }
+    if (!row) return { type: 'not_found' }
+    const { taskId: id, input } = command
+    const answer = this.#decideRow(row, input)
+    if (input.type === 'completed' && row.status === 'running' && answer.type === 'accepted') {
+      this.committed.completed.push({ id, token: input.token, output: input.output })
+    }
+    return answer
   }
 
   #decideRow(row: TaskRow, input: TaskInput): TaskAnswer {

@@ -53,8 +53,21 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
       loseAttempt(draft, input.receipt, { chance, counted: true })
       return { type: 'accepted' }
     default:
-      return row.live === 1 && row.token === input.token ? decideAttempt(draft, input, chance) : stale(draft)
+      if (row.live === 1 && row.token === input.token) return decideAttempt(draft, input, chance)
+      keepLate(draft, input)
+      return stale(draft)
   }
+}
+
+/** From an attempt that nobody waits for any more: what it brings is kept, and changes nothing. */
+function keepLate(draft: TaskDraft, input: AttemptInput): void {
+  const { row } = draft
+  if (input.type === 'completed') {
+    const repeated = row.status === 'completed' && row.token === input.token
+    if (!repeated) lateResult(draft, { output: input.output })
+  } else if (input.type === 'failed') lateResult(draft, { failure: input.failure })
+  else if ((input.type === 'stopped' || input.type === 'returned') && input.late)
+    lateResult(draft, input.late)
 }
 
 /** From the worker that runs the current attempt. */
@@ -212,8 +225,10 @@ function resume(draft: TaskDraft): TaskAnswer {
   if (row.parked === null) return { type: 'unchanged', reason: 'it is not parked' }
   row.parked = null
   draft.record({ type: 'resumed' })
-  if (row.status === 'pending' && row.stopping === 0)
+  if (row.status === 'pending' && row.stopping === 0) {
     draft.requeue(Math.max(row.retryAt ?? row.startAt, draft.now))
+    if (row.attempt === 0) row.retryAt = null // its first attempt is no retry
+  }
   return { type: 'accepted' }
 }
 

@@ -54,6 +54,7 @@ export class TaskDraft {
     row.ready = 0
     row.retryAt = null
     row.endedAt = this.now
+    if (status !== 'timed_out') row.timeoutKind = null
     row.endedSeq = this.record(event)
     const receiptGivenUp = row.stopping === 1 && row.stopBoundAt === null
     if ((row.stopping === 0 && row.live === 0) || receiptGivenUp) this.settle()
@@ -113,6 +114,7 @@ export class TaskDraft {
     const { row } = this
     row.status = 'pending'
     row.retryAt = at
+    row.timeoutKind = null
     row.ready = at <= this.now && row.parked === null ? 1 : 0
     row.attemptDeadlineAt = null
     row.heartbeatDeadlineAt = null

@@ -32,7 +32,8 @@ let wanted: { queues: string[]; names: string[] } = { queues: [], names: [] }
 let closing = false
 const hints = new Set<string>()
 const connection: { client: pg.Client | null } = { client: null }
-let interrupt = new AbortController()
+/** Ends the pause until the next renewal. */
+let interrupt: () => void = () => undefined
 
 function send(message: FromThread): void {
   port.postMessage(message)
@@ -43,8 +44,18 @@ port.on('message', (message: ToThread) => {
   else if (message.type === 'wanted') wanted = { queues: message.queues, names: message.names }
   else if (message.type === 'hint') hints.add(message.hint)
   else closing = true
-  if (message.type === 'hint' || message.type === 'close') interrupt.abort()
+  if (message.type === 'hint' || message.type === 'close') interrupt()
 })
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = clock.setTimer(Math.max(0, ms), resolve)
+    interrupt = () => {
+      timer.cancel()
+      resolve()
+    }
+  })
+}
 
 async function connect(): Promise<pg.Client> {
   const next = new pg.Client({ ...connectionOptions(start.url), query_timeout: 2_500 })
@@ -106,12 +117,7 @@ while (!closing) {
       seenTicks = before
     }
     tries = 0
-    interrupt = new AbortController()
-    await sleep(
-      clock,
-      Math.max(0, nextRenewal - clock.monotonic()),
-      hints.size > 0 || closing ? AbortSignal.abort() : interrupt.signal,
-    )
+    if (hints.size === 0 && !closing) await pause(nextRenewal - clock.monotonic())
     if (hints.size > 0 && !closing) await sleep(clock, NOTIFY_EVERY_MS)
   } catch (error) {
     send({ type: 'away', error: (error as Error).message })

@@ -1,18 +1,17 @@
 /** The main loop's side of the lease thread: renewals on real time, and hints between processes. */
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
-import type { Clock, Timer } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import { entryFile } from '../core/entry-file.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Beat } from './lease.ts'
 import type { LeaseDriver, LeaseDriverListener } from './lease-driver.ts'
-import { RENEW_EVERY_MS } from './lease-times.ts'
 
 export interface ThreadStart {
   url: string
   nodeId: string
   epoch: number
-  /** Counts up while the main loop ticks. */
+  /** Counts the renewals that the main loop has heard of: it ticks. */
   ticks: SharedArrayBuffer
 }
 
@@ -31,9 +30,9 @@ export class ThreadDriver implements LeaseDriver {
   readonly #worker: Worker
   readonly #clock: Clock
   readonly #ticks: Int32Array
-  #timer: Timer | null = null
   #closed = false
   #away = false
+  #wanted = ''
 
   constructor(
     start: Omit<ThreadStart, 'ticks'>,
@@ -53,12 +52,13 @@ export class ThreadDriver implements LeaseDriver {
     this.#worker.on('message', (message: FromThread) => {
       if (this.#closed) return
       if (message.type === 'hint') return listener.hint(message.hint)
-      if (message.type === 'beat') listener.beat(message.beat, message.epoch)
-      else if (!this.#away) logger.warn({ error: message.error }, 'the leases could not be renewed')
+      if (message.type === 'beat') {
+        Atomics.add(this.#ticks, 0, 1)
+        listener.beat(message.beat, message.epoch)
+      } else if (!this.#away) logger.warn({ error: message.error }, 'the leases could not be renewed')
       this.#away = message.type === 'away'
     })
     this.#worker.on('error', (error) => listener.failed(error))
-    this.#tick()
   }
 
   setEpoch(epoch: number): void {
@@ -66,6 +66,9 @@ export class ThreadDriver implements LeaseDriver {
   }
 
   setWanted(queues: string[], names: string[]): void {
+    const wanted = JSON.stringify([queues, names])
+    if (wanted === this.#wanted) return
+    this.#wanted = wanted
     this.#post({ type: 'wanted', queues, names })
   }
 
@@ -75,7 +78,6 @@ export class ThreadDriver implements LeaseDriver {
 
   async close(): Promise<void> {
     this.#closed = true
-    this.#timer?.cancel()
     const exited = once(this.#worker, 'exit')
     this.#post({ type: 'close' })
     const bound = this.#clock.setTimer(3_000, () => void this.#worker.terminate())
@@ -85,10 +87,5 @@ export class ThreadDriver implements LeaseDriver {
 
   #post(message: ToThread): void {
     this.#worker.postMessage(message)
-  }
-
-  #tick(): void {
-    Atomics.add(this.#ticks, 0, 1)
-    this.#timer = this.#clock.setTimer(RENEW_EVERY_MS / 2, () => this.#tick(), { background: true })
   }
 }

@@ -199,7 +199,7 @@ onEachStore('the port between worker and manager', (test) => {
     })
     expect(hand.given).toHaveLength(1)
     const late = (await handle.events()).filter(({ type }) => type === 'late_result')
-    expect(late).toMatchObject([{ failure: { code: 'x' } }])
+    expect(late).toMatchObject([{ failure: { code: 'x' } }, { output: '"late"' }])
     await engine.close()
   })
 

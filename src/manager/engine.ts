@@ -152,7 +152,7 @@ export class Engine {
   }
 
   stopClaiming(): void {
-    this.#manager.stopClaiming()
+    this.#manager.desk.stopClaiming()
   }
 
   async close(): Promise<void> {

@@ -142,7 +142,7 @@ export class LocalTaskService implements TaskService {
 
   async explain(id: string): Promise<Explanation> {
     const { row, attempts } = await this.#record(id)
-    const { free, taken, abandoned } = this.#parts.manager.slotStates()
+    const { free, taken, abandoned } = this.#parts.manager.desk.slotStates()
     return explainTask(row, attempts, this.#parts.time.now(), abandoned > 0 && free + taken === 0)
   }
 
@@ -157,7 +157,7 @@ export class LocalTaskService implements TaskService {
 
   async metrics(): Promise<MetricView[]> {
     const { manager } = this.#parts
-    manager.metrics.slots(manager.slotStates())
+    manager.metrics.slots(manager.desk.slotStates())
     return (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
   }
 

@@ -115,9 +115,9 @@ export class Membership {
     if (manager.queues.update(row.queueList ?? []) || row.ready) manager.workArrived()
     if (row.nextDue !== null) manager.watcher.hint(row.nextDue)
     for (const { taskId, token, status, timeoutKind, graceMs } of row.stops ?? []) {
-      manager.stopHere({ taskId, token, graceMs, reason: stopReason(status, timeoutKind) })
+      manager.desk.stop({ taskId, token, graceMs, reason: stopReason(status, timeoutKind) })
     }
-    const wanted = manager.wanted()
+    const wanted = manager.desk.wanted()
     this.#driver?.setWanted(wanted.queues, wanted.names)
     void this.#peers?.look(this.#parts.time.now())
   }
@@ -133,7 +133,7 @@ export class Membership {
         const stopping = await store.read(() => run(store.statements.stoppingTasks(nodeId)))
         for (const { id, token, status, timeoutKind, graceMs } of stopping) {
           const reason = stopReason(status, timeoutKind)
-          this.#manager?.stopHere({ taskId: id, token: token as string, graceMs, reason })
+          this.#manager?.desk.stop({ taskId: id, token: token as string, graceMs, reason })
         }
       }
     } catch (error) {

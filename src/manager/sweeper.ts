@@ -71,7 +71,11 @@ export class Sweeper {
     const { store, manager, nodeId, time, logger } = this.#parts
     const live = await store.read(() => run(store.statements.liveAttempts(nodeId)))
     for (const { id, token, startedAt } of live) {
-      if (token === null || manager.holds(id, token) || (startedAt ?? 0) > time.now() - SWEEP_EVERY_MS)
+      if (
+        token === null ||
+        manager.desk.holds({ taskId: id, token }) ||
+        (startedAt ?? 0) > time.now() - SWEEP_EVERY_MS
+      )
         continue
       logger.warn({ taskId: id }, 'an attempt was handed out and never arrived; it is repeated')
       manager.metrics.repaired()

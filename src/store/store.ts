@@ -16,7 +16,7 @@ export interface Store {
   readonly statements: Statements
   /** One transaction; resolves after its commit. A throw inside rolls it back. */
   write<T>(fence: Fence | null, work: () => Work<T>): Promise<T>
-  /** Reads of one moment. */
+  /** Reads. On PostgreSQL each statement sees its own moment. */
   read<T>(work: () => Work<T>): Promise<T>
   /** The store's clock in milliseconds, before any correction. */
   readClock(): Promise<number>

@@ -1,0 +1,244 @@
+/**
+ * The manager's side of the worker port: what the attached worker can run and runs, what to claim for it, and its
+ * reports on their way into the store. Decides nothing.
+ */
+import type { IdSource } from '../core/id.ts'
+import { MAX_CLAIMED } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import type { Answered } from '../engine/funnel.ts'
+import { readablePolicy } from '../engine/policy-text.ts'
+import type { Answer, ClaimWish, Command } from '../engine/task-batch.ts'
+import type { TaskMetrics } from '../engine/task-metrics.ts'
+import type { ClaimedTask } from '../store/hot-statements.ts'
+import type { StoreTime } from '../store/store-time.ts'
+import type {
+  Assignment,
+  DownMessage,
+  Report,
+  ReportAnswer,
+  WorkerHello,
+  WorkerSession,
+} from '../wire/worker-port.ts'
+import type { Queues } from './queues.ts'
+import type { Slot } from './worker-sessions.ts'
+import { Session, slotKey } from './worker-sessions.ts'
+
+/** Progress and heartbeats of one attempt: at most one a second. */
+const MOST_BEAT_EVERY_MS = 1_000
+
+interface Parts {
+  ids: IdSource
+  time: StoreTime
+  logger: Logger
+  metrics: TaskMetrics
+  queues: Queues
+  submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]>
+}
+
+export class WorkerDesk {
+  readonly #parts: Parts
+  #session: Session | null = null
+  /** There may be ready work that was not claimed yet. */
+  #workMayWait = true
+  #claiming = true
+  /** Slots that claims in flight may fill. */
+  #wished = 0
+  /** Attempts whose end is on its way into the store. */
+  readonly #reporting = new Map<string, Slot>()
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+  }
+
+  attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession {
+    const session = new Session(hello, down)
+    this.#session = session
+    return {
+      report: (reports) => this.#report(session, reports),
+      detach: () => {
+        session.attached = false
+      },
+    }
+  }
+
+  get freeSlots(): number {
+    return this.#claiming ? (this.#session?.free ?? 0) : 0
+  }
+
+  slotStates(): Record<'taken' | 'free' | 'abandoned', number> {
+    const slots = this.slots()
+    const abandoned = slots.filter((slot) => slot.abandoned).length
+    return { taken: slots.length - abandoned, free: this.freeSlots, abandoned }
+  }
+
+  slots(): Slot[] {
+    return [...(this.#session?.slots.values() ?? [])]
+  }
+
+  runs(name: string): boolean {
+    return this.#session?.hello.names.includes(name) ?? false
+  }
+
+  /** Whether the attempt runs here, or its end is on its way into the store. */
+  holds(attempt: { taskId: string; token: string }): boolean {
+    const key = slotKey(attempt)
+    return (this.#session?.slots.has(key) ?? false) || this.#reporting.has(key)
+  }
+
+  /** The attempt whose end is on its way into the store. */
+  reporting(attempt: { taskId: string; token: string }): Slot | null {
+    return this.#reporting.get(slotKey(attempt)) ?? null
+  }
+
+  /** What would be claimed from, for whoever looks for ready work. */
+  wanted(): { queues: string[]; names: string[] } {
+    const session = this.#session
+    if (!session || this.freeSlots === 0) return { queues: [], names: [] }
+    return { queues: this.#parts.queues.names(session.hello.queues), names: session.hello.names }
+  }
+
+  workArrived(): void {
+    this.#workMayWait = true
+  }
+
+  stopClaiming(): void {
+    this.#claiming = false
+  }
+
+  get wishes(): boolean {
+    const session = this.#session
+    return this.#workMayWait && session !== null && this.#room() > 0 && session.hello.names.length > 0
+  }
+
+  /** What to claim now, if anything. Its slots are kept free until it was `filled` or `missed`. */
+  wish(): ClaimWish | null {
+    const session = this.#session
+    if (!session || !this.wishes) return null
+    const { ids, time, queues } = this.#parts
+    const slots = this.#room()
+    this.#workMayWait = false
+    this.#wished += slots
+    return {
+      token: ids.next('a', time.now()),
+      names: session.hello.names,
+      queues: queues.unlimited(session.hello.queues),
+      limitedQueues: queues.limited(session.hello.queues),
+      slots,
+    }
+  }
+
+  /** The claim is committed: what it got goes to the worker. */
+  filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
+    this.#wished -= wish.slots
+    // A claim that was filled says nothing about what is left.
+    if (claimed.length >= wish.slots) this.#workMayWait = true
+    if (claimed.length === 0) return
+    for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
+    this.#session?.start(
+      claimed.map((task) => assignmentOf(task, wish.token, now)),
+      now,
+    )
+  }
+
+  missed(wish: ClaimWish): void {
+    this.#wished -= wish.slots
+    this.#workMayWait = true
+  }
+
+  stop(message: Parameters<Session['stop']>[0]): void {
+    this.#session?.stop(message)
+  }
+
+  limits(
+    attempt: { taskId: string; token: string; deadlineAt: number | null; attemptDeadlineAt: number | null },
+    now: number,
+  ): void {
+    const { taskId, token, deadlineAt, attemptDeadlineAt } = attempt
+    this.#session?.limits({ taskId, token, ...remaining(deadlineAt, attemptDeadlineAt, now) })
+  }
+
+  #room(): number {
+    return Math.min(this.freeSlots - this.#wished, MAX_CLAIMED)
+  }
+
+  async #report(session: Session, reports: Report[]): Promise<ReportAnswer[]> {
+    for (const report of reports) this.#freeSlot(session, report)
+    const commands = reports.map(({ taskId, ...input }): Command => ({ type: 'input', taskId, input }))
+    const answers = await this.#parts.submitAll(commands, outputBytes)
+    return reports.map((report, i) => {
+      this.#reporting.delete(slotKey(report))
+      const answered = answers[i]
+      if (answered && 'answer' in answered) return reportAnswer(answered.answer)
+      const error = String(answered?.error)
+      this.#parts.logger.error(
+        { taskId: report.taskId, type: report.type, error },
+        'a report could not be stored',
+      )
+      return { type: 'stale', reason: { code: 'stale', message: error } }
+    })
+  }
+
+  /** The handler has ended, so its slot is free, whatever the store will say of its result. */
+  #freeSlot(session: Session, report: Report): void {
+    if (report.type === 'beat' || report.type === 'extend' || report.type === 'overdue') return
+    const slot = session.slots.get(slotKey(report))
+    if (!slot) return
+    if (report.type === 'stopped' && report.receipt === 'abandoned') {
+      slot.abandoned = true
+      if (session.free === 0 && this.slots().every(({ abandoned }) => abandoned)) {
+        const { logger } = this.#parts
+        logger.error({ slots: session.slots.size }, 'every slot is held by a handler that ignored its signal')
+      }
+      return
+    }
+    session.slots.delete(slotKey(report))
+    // The one behind it in a queue that was full can start now.
+    if (this.#parts.queues.isLimited(slot.assignment.queue)) this.#workMayWait = true
+    this.#reporting.set(slotKey(report), slot)
+  }
+}
+
+function assignmentOf(task: ClaimedTask, token: string, now: number): Assignment {
+  return {
+    taskId: task.id,
+    name: task.name,
+    queue: task.queue,
+    attempt: task.attempt,
+    token,
+    input: task.input,
+    details: task.details,
+    ...remaining(task.deadlineAt, task.attemptDeadlineAt, now),
+    ...attemptOptions(task.policy),
+    graceMs: task.graceMs,
+  }
+}
+
+function remaining(deadlineAt: number | null, attemptDeadlineAt: number | null, now: number) {
+  const left = (at: number | null) => (at === null ? null : Math.max(0, at - now))
+  const first = Math.min(deadlineAt ?? Infinity, attemptDeadlineAt ?? Infinity)
+  return {
+    deadlineAt: first === Infinity ? null : first,
+    attemptMs: left(attemptDeadlineAt),
+    totalMs: left(deadlineAt),
+  }
+}
+
+const PLAIN = { softStopMs: 0, beatEveryMs: MOST_BEAT_EVERY_MS }
+
+/** Beats come often enough to be in time for limits that are shorter than a few seconds. */
+function attemptOptions(policyText: string): Pick<Assignment, 'softStopMs' | 'beatEveryMs'> {
+  if (policyText === '{}') return PLAIN
+  const { softStopMs, heartbeatTimeoutMs, stuckAfterMs } = readablePolicy(policyText)
+  const shortest = Math.min(heartbeatTimeoutMs ?? Infinity, stuckAfterMs ?? Infinity)
+  return { softStopMs, beatEveryMs: Math.max(10, Math.min(MOST_BEAT_EVERY_MS, shortest / 3)) }
+}
+
+function outputBytes(command: Command): number {
+  return command.type === 'input' && command.input.type === 'completed' ? command.input.output.length : 0
+}
+
+function reportAnswer(answer: Answer): ReportAnswer {
+  const { type } = answer
+  if (type === 'accepted' || type === 'stale' || type === 'extension' || type === 'limits') return answer
+  return { type: 'stale', reason: { code: 'stale', message: 'there is no such task any more' } }
+}
