@@ -11,7 +11,7 @@ export interface EngineOptions extends Pick<OpenOptions, 'store' | 'concurrency'
 }
 
 let curfew: Curfew | null = null
-// What goes on here while calls fail: the host must live on.
+// For the handlers in processes of their own.
 process.env.CURFEW_FAULTS_OWNER = String(process.pid)
 
 const methods = {

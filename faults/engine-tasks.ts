@@ -1,8 +1,9 @@
-/** Tasks of the scripted fault tests. Each writes into the journal when it starts, is told to stop, and ends. */
+/** The tasks of the scripted fault tests. */
 import { setTimeout as pause } from 'node:timers/promises'
-import type { CurfewError, TaskContext, TaskDefinition } from '../src/curfew.ts'
+import type { TaskDefinition } from '../src/curfew.ts'
 import { task } from '../src/curfew.ts'
-import { monotonicMs, note } from './journal.ts'
+import { monotonicMs } from './journal.ts'
+import { journalled } from './journalled.ts'
 
 export interface Input {
   ms: number
@@ -10,31 +11,11 @@ export interface Input {
   padding?: string
 }
 
-const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''
-const owner = Number(process.env.CURFEW_FAULTS_OWNER ?? process.pid)
-const ALIVE_EVERY_MS = 50
-
-function journalled(run: (input: Input, context: TaskContext) => unknown) {
-  return async (input: Input, context: TaskContext) => {
-    const { taskId, attempt, signal } = context
-    const say = (type: string, more: object = {}) => note(journal, { type, taskId, attempt, owner, ...more })
-    say('attempt_started')
-    signal.addEventListener('abort', () => say('aborted', { code: (signal.reason as CurfewError).code }))
-    const ticking = setInterval(() => say('alive'), ALIVE_EVERY_MS)
-    try {
-      return await run(input, context)
-    } finally {
-      clearInterval(ticking)
-      say('attempt_ended')
-    }
-  }
-}
-
 /** So long, unless it is told to stop. */
 const wait = task({
   name: 'wait',
   grace: 0,
-  run: journalled(async ({ ms }, { signal, attempt }) => {
+  run: journalled<Input>(async ({ ms }, { signal, attempt }) => {
     await pause(ms, null, { signal })
     return { attempt }
   }),
@@ -44,7 +25,7 @@ const wait = task({
 const waitOnce = task({
   name: 'wait-once',
   grace: 0,
-  run: journalled(async ({ ms }, { signal, attempt }) => {
+  run: journalled<Input>(async ({ ms }, { signal, attempt }) => {
     if (attempt === 1) await pause(ms, null, { signal })
     return { attempt }
   }),
@@ -54,7 +35,7 @@ const waitOnce = task({
 const block = task({
   name: 'block',
   grace: 0,
-  run: journalled(({ ms }, { attempt }) => {
+  run: journalled<Input>(({ ms }, { attempt }) => {
     const endsAt = monotonicMs() + ms
     while (monotonicMs() < endsAt) Math.sqrt(endsAt)
     return { attempt }
@@ -65,7 +46,7 @@ const block = task({
 const stubborn = task({
   name: 'stubborn',
   grace: 100,
-  run: journalled(async ({ ms }, { attempt }) => {
+  run: journalled<Input>(async ({ ms }, { attempt }) => {
     if (attempt === 1) await pause(ms)
     return { attempt }
   }),
@@ -77,7 +58,7 @@ const deaf = task({
   grace: 100,
   isolation: 'process',
   file: import.meta.url,
-  run: journalled(async ({ ms }, { attempt }) => {
+  run: journalled<Input>(async ({ ms }, { attempt }) => {
     if (attempt > 1) return { attempt }
     process.on('SIGTERM', () => undefined)
     // The channel to a dead worker would end it: it must be found and killed.

@@ -36,6 +36,27 @@ onEachStore(
       expect(await second.task(handles[600]!.id).status()).toBe('timed_out')
     })
 
+    test('row 18: an expired task that nobody has swept yet is not handed out', async ({ world }) => {
+      let starts = 0
+      const work = task({ name: 'work', run: () => ++starts })
+      const author = await world.open()
+      // The author stands still from now on: it watches its deadline no more, and is not known to be dead yet.
+      await world.crash()
+      const { clock } = world
+      const blocker = task({ name: 'blocker', run: () => clock.sleep('6500ms') })
+      const worker = await world.open({ tasks: [blocker, work], concurrency: 1 })
+      await worker.schedule(blocker, null)
+      await world.runFor(1)
+      const { id } = await author.schedule(work, null, { timeout: '5s' })
+      await world.runFor(5)
+      // The slot is free now, and the task has expired.
+      await clock.advance('600ms')
+      expect(await worker.task(id).view()).toMatchObject({ status: 'pending', attempts: 0 })
+      await world.runFor(4)
+      expect(await worker.task(id).view()).toMatchObject({ status: 'timed_out', attempts: 0 })
+      expect(starts).toBe(0)
+    })
+
     test('the limit of a queue holds over all of them, and all of it is used', async ({ world }) => {
       const { clock } = world
       let running = 0

@@ -64,6 +64,8 @@ class ChaosRun {
   readonly #records: string
   readonly #store: string
   readonly #complaints: Complaint[] = []
+  /** What each wrote to its standard error. */
+  readonly #said = new WeakMap<ChildProcess, string[]>()
   #kills = 0
   #earlyKills = 0
   #endsAt = 0
@@ -166,8 +168,6 @@ class ChaosRun {
     return child
   }
 
-  readonly #said = new WeakMap<ChildProcess, string[]>()
-
   /** False when it ended instead. */
   async #heard(child: ChildProcess, message: string): Promise<boolean> {
     const heard = new Promise<boolean>((resolve) => {
@@ -199,7 +199,12 @@ class ChaosRun {
     } catch {
       complain(`processes ${this.#scratch.processes().join(', ')} are left`)
     }
-    if (this.#options.postgresUrl) return
+    const { postgresUrl } = this.#options
+    if (postgresUrl) {
+      const open = await openConnections(postgresUrl)
+      if (open > 0) complain(`${open} connections to PostgreSQL are left`)
+      return
+    }
     if (existsSync(`${this.#store}.lock`)) complain('the lock file is left')
     const database = new DatabaseSync(this.#store)
     try {
@@ -244,6 +249,20 @@ class ChaosRun {
     const folder = path.join(tmpdir(), `curfew-chaos-${store}-${this.#options.seed}-${process.pid}`)
     cpSync(this.#scratch.folder, folder, { recursive: true })
     return folder
+  }
+}
+
+async function openConnections(url: string): Promise<number> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    const { rows } = await client.query(
+      `select count(*)::int as open from pg_stat_activity
+       where datname = current_database() and application_name = 'curfew'`,
+    )
+    return rows[0].open
+  } finally {
+    await client.end()
   }
 }
 

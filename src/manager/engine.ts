@@ -7,7 +7,7 @@ import type { Logger } from '../core/logger.ts'
 import { NodeStatements } from '../leadership/node-statements.ts'
 import { openStore } from '../store/open-store.ts'
 import { PostgresStore } from '../store/postgres/postgres-store.ts'
-import { run, runAll } from '../store/statement.ts'
+import { run } from '../store/statement.ts'
 import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreError } from '../store/store-error.ts'
@@ -123,6 +123,7 @@ export class Engine {
       clock,
       logger,
       fence: () => this.#membership?.lease.fence() ?? null,
+      mark: () => this.#mark(),
       nodes: async () => (await store.read(() => run(this.#nodes.list()))).map(({ id }) => id),
     })
   }
@@ -158,17 +159,23 @@ export class Engine {
   async close(): Promise<void> {
     this.#leave?.()
     this.#sweeper.close()
-    if (!this.#failed) await this.#letGo()
+    const leftBehind = this.#manager.desk.slots().length > 0
+    if (!this.#failed && !this.#membership && leftBehind) await this.#letGo()
     this.#waiters.close()
     this.#manager.close(this.#failed ?? new CurfewError('closed', 'this engine was closed'))
-    await this.#membership?.close()
+    // A handler that still runs keeps its lease: peers wait it out before they start another.
+    await this.#membership?.close({ goodbye: !leftBehind })
     if (!this.#membership && !this.#failed) {
-      const now = this.#time.now()
-      await this.#store.write(null, () =>
-        runAll([this.#nodes.setGone(this.nodeId, now), this.#nodes.raiseMeta('clock_mark', now)]),
-      )
+      await this.#mark()
+      await this.#store.write(null, () => run(this.#nodes.setGone(this.nodeId, this.#time.now())))
     }
     await this.#store.close()
+  }
+
+  /** On PostgreSQL every renewal is a mark. */
+  async #mark(): Promise<void> {
+    const now = this.#time.now()
+    if (!this.#membership) await this.#store.write(null, () => run(this.#nodes.raiseMeta('clock_mark', now)))
   }
 
   async #letGo(): Promise<void> {

@@ -91,11 +91,12 @@ export class Membership {
     this.#driver?.hint(`stop ${nodeId}`)
   }
 
-  /** Says goodbye, so that nobody waits for the lease. */
-  async close(): Promise<void> {
+  /** `goodbye`: nothing of it runs any more, so nobody need wait for the lease. */
+  async close({ goodbye }: { goodbye: boolean }): Promise<void> {
     this.#closed = true
     this.#orphanTimer?.cancel()
     await this.#driver?.close()
+    if (!goodbye) return
     const { store, time, logger } = this.#parts
     try {
       await store.write(null, () => run(this.#statements.setGone(this.lease.nodeId, time.now())))

@@ -23,6 +23,8 @@ interface Parts {
   clock: Clock
   logger: Logger
   fence: () => Fence | null
+  /** Writes down the time, so that it does not go back over a restart. */
+  mark: () => Promise<void>
   /** All processes that have a row, this one included. */
   nodes: () => Promise<readonly string[]>
 }
@@ -56,6 +58,7 @@ export class Sweeper {
   async #sweep(): Promise<void> {
     this.#sweeping = true
     try {
+      await this.#parts.mark()
       await this.#reconcile()
       await this.#sweepStretch()
     } catch (error) {
