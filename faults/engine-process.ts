@@ -115,6 +115,9 @@ export class EngineProcess {
   }
 
   #ask(method: keyof Methods, args: unknown[]): Promise<unknown> {
+    if (!this.#child.connected) {
+      return Promise.reject(new CallFailed({ code: 'process_ended', message: 'the process has ended' }, 0))
+    }
     const id = ++this.#calls
     const answer = new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject }))
     const request: Request = { id, method, args }

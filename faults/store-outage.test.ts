@@ -48,7 +48,10 @@ function scheduleAllTheTime(engine: EngineProcess) {
     while (going) {
       await engine.call.schedule('wait', { ms: 5 }).then(
         (id) => acknowledged.push(id),
-        (error: CallFailed) => refused.push(error),
+        (error: CallFailed) => {
+          refused.push(error)
+          if (error.code === 'process_ended') going = false
+        },
       )
     }
   }

@@ -97,8 +97,7 @@ export class TaskBatch {
       if (command.type === 'input' && !isReport(command)) this.answers[index] = this.#decide(command)
     }
     yield* this.#flush()
-    for (const { tasks, index } of this.#newTasks(commands))
-      this.answers[index] = yield* this.#schedule(tasks)
+    yield* this.#schedule(commands)
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
     return this
   }
@@ -228,44 +227,40 @@ export class TaskBatch {
     for (const { id, reason } of this.#parked) yield* run(statements.parkTask(id, reason))
   }
 
-  /** In the order of their keys: two processes that store the same keys at once must not wait for each other. */
-  #newTasks(commands: readonly Command[]): { tasks: NewTask[]; index: number }[] {
-    const all = commands.flatMap((command, index) =>
-      command.type === 'schedule' ? [{ tasks: command.tasks(this.committed.now), index }] : [],
+  /** Everything new in one statement, in the order of the keys: two processes with the same ones must not deadlock. */
+  *#schedule(commands: readonly Command[]): Work<void> {
+    const { now, newTasks } = this.committed
+    const calls = commands.flatMap((command, index) =>
+      command.type === 'schedule' ? [{ tasks: command.tasks(now), index }] : [],
     )
-    const lowest = ({ tasks }: { tasks: NewTask[] }) =>
-      tasks.reduce((least, { key }) => (key !== null && key < least ? key : least), '\uffff')
-    if (all.length < 2 || !all.some(({ tasks }) => tasks.some(({ key }) => key !== null))) return all
-    return all
-      .map((one) => ({ one, key: lowest(one) }))
-      .sort((a, b) => (a.key < b.key ? -1 : 1))
-      .map(({ one }) => one)
-  }
-
-  *#schedule(tasks: NewTask[]): Work<Answer> {
-    const { statements } = this.#context
-    const answered = yield* runAll(statements.hot.insertTasks(inKeyOrder(tasks)))
-    const keyed = tasks.some(({ key }) => key !== null)
-    const inserted = new Set((keyed ? answered : tasks).map(({ id }) => id))
-    for (const task of tasks) {
-      if (!inserted.has(task.id)) continue
-      this.committed.newTasks.push(task)
+    if (calls.length === 0) return
+    const all = calls.length === 1 ? (calls[0]?.tasks ?? []) : calls.flatMap(({ tasks }) => tasks)
+    const keyed = all.some(({ key }) => key !== null)
+    const { insertTasks } = this.#context.statements.hot
+    const answered = yield* runAll(insertTasks(keyed ? all.toSorted(byKey) : all))
+    const inserted = new Set(answered.map(({ id }) => id))
+    const isNew = ({ id, key }: NewTask) => key === null || inserted.has(id)
+    for (const task of all) {
+      if (!isNew(task)) continue
+      newTasks.push(task)
       this.committed.dueAt = Math.min(this.committed.dueAt, task.dueAt ?? Infinity)
     }
-    if (inserted.size === tasks.length) {
-      return { type: 'scheduled', tasks: tasks.map(({ id }) => ({ id, existing: false })) }
+    for (const { tasks, index } of calls) {
+      const scheduled = tasks.every(isNew)
+        ? tasks.map(({ id }) => ({ id, existing: false }))
+        : yield* this.#existing(tasks, isNew)
+      this.answers[index] = { type: 'scheduled', tasks: scheduled }
     }
-    return { type: 'scheduled', tasks: yield* this.#existing(tasks, inserted) }
   }
 
-  *#existing(tasks: NewTask[], inserted: Set<string>): Work<{ id: string; existing: boolean }[]> {
+  *#existing(tasks: NewTask[], isNew: (task: NewTask) => boolean): Work<{ id: string; existing: boolean }[]> {
     const name = tasks[0]?.name ?? ''
     const keys = tasks.flatMap(({ key }) => key ?? [])
     const rows = yield* run(this.#context.statements.tasksByKey(name, keys))
-    const byKey = new Map(rows.map((row) => [row.key, row]))
+    const found = new Map(rows.map((row) => [row.key, row]))
     return tasks.map((task) => {
-      if (inserted.has(task.id)) return { id: task.id, existing: false }
-      const row = byKey.get(task.key)
+      if (isNew(task)) return { id: task.id, existing: false }
+      const row = found.get(task.key)
       if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
       throw new CurfewError(
         'key_conflict',
@@ -297,9 +292,8 @@ export class TaskBatch {
   }
 }
 
-function inKeyOrder(tasks: NewTask[]): NewTask[] {
-  if (!tasks.some(({ key }) => key !== null)) return tasks
-  return [...tasks].sort((a, b) => ((a.key ?? '') < (b.key ?? '') ? -1 : 1))
+function byKey(a: NewTask, b: NewTask): number {
+  return (a.key ?? '') < (b.key ?? '') ? -1 : 1
 }
 
 /** The same value, in whatever order its keys stand. */

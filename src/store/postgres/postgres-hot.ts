@@ -68,7 +68,8 @@ export const POSTGRES_HOT: HotStatements = {
       if (group) group.push(row)
       else groups.set(shape, [row])
     }
-    return [...groups.values()].map(insertGroup)
+    // In the same order in every process, as the rows in them are.
+    return [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
     return { sql: CLAIM, params: [now, nodeId, token, queues, names, limit] }
