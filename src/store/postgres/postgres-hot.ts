@@ -7,6 +7,7 @@ import type { HotStatements, NewTask } from '../hot-statements.ts'
 import { CLAIMED_FIELDS, claimSets, completeSets, NEW_TASK_FIELDS } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
+import { arrayLiteral, arrayOf } from './array-literal.ts'
 
 /** What differs between tasks of one call; the rest is sent once per group. */
 const VARYING = ['id', 'key', 'input', 'ready', 'startAt', 'deadlineAt', 'queueDeadlineAt', 'dueAt'] as const
@@ -20,12 +21,27 @@ from unnest(${VARYING.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).j
 const TIME_LEFT = `(t.deadline_at is null or t.deadline_at > $1)
       and (t.attempt > 0 or t.queue_deadline_at is null or t.queue_deadline_at > $1)`
 
+/** The next ones of one queue and name, locked. Those that somebody else has are passed by. */
+function lockNext(queue: string, name: string, limit: string): string {
+  return `select t.ctid as place from curfew.tasks t
+    where t.ready = 1 and t.queue = ${queue} and t.name = ${name} and ${TIME_LEFT}
+    order by t.priority, t.id limit ${limit} for update skip locked`
+}
+
 /**
- * First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. The update
- * names places (ctid) and nothing else: any further condition lets the planner walk an index and compare each row.
+ * The update names places (ctid) and nothing else: any further condition lets the planner walk an index and compare
+ * each row with all of them.
  */
-const CLAIM = `
-with next as (
+function claimText(counts: string, places: string): string {
+  return `${counts} update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}
+where t.ctid = any(array(${places})) returning ${selectList(CLAIMED_FIELDS, 't')}`
+}
+
+const CLAIM_ONE = claimText('', lockNext('$4', '$5', '$6'))
+
+/** First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. */
+const CLAIM_MANY = claimText(
+  `with next as (
   select w.queue, w.name, c.priority, c.id
   from (select q.queue, n.name from unnest($4::text[]) as q (queue), unnest($5::text[]) as n (name)) as w
   cross join lateral (
@@ -33,14 +49,9 @@ with next as (
     where t.ready = 1 and t.queue = w.queue and t.name = w.name and ${TIME_LEFT}
     order by t.priority, t.id limit $6) as c
   order by c.priority, c.id limit $6),
-shares as (select queue, name, count(*) as share from next group by queue, name)
-update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}
-where t.ctid = any(array(
-  select p.place from shares s cross join lateral (
-    select t.ctid as place from curfew.tasks t
-    where t.ready = 1 and t.queue = s.queue and t.name = s.name and ${TIME_LEFT}
-    order by t.priority, t.id limit s.share for update skip locked) as p))
-returning ${selectList(CLAIMED_FIELDS, 't')}`
+shares as (select queue, name, count(*) as share from next group by queue, name)`,
+  `select p.place from shares s cross join lateral (${lockNext('s.queue', 's.name', 's.share')}) as p`,
+)
 
 const COMPLETE = `
 update curfew.tasks t set ${completeSets('$1')}, output = u.output
@@ -72,25 +83,24 @@ export const POSTGRES_HOT: HotStatements = {
     return [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
-    return { sql: CLAIM, params: [now, nodeId, token, queues, names, limit] }
+    // Planning the many costs more than claiming: most processes have one queue and often one name.
+    if (queues.length === 1 && names.length === 1) {
+      return { sql: CLAIM_ONE, params: [now, nodeId, token, queues[0], names[0], limit] }
+    }
+    return { sql: CLAIM_MANY, params: [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit] }
   },
   completeTasks(now, rows) {
     return {
       sql: COMPLETE,
-      params: [
-        now,
-        rows.map(({ id }) => id),
-        rows.map(({ token }) => token),
-        rows.map(({ output }) => output),
-      ],
+      params: [now, arrayOf(rows, 'id'), arrayOf(rows, 'token'), arrayOf(rows, 'output')],
     }
   },
   dueTasks(now, peers, overdueMs, limit) {
-    return { sql: DUE, params: [now, peers, now - overdueMs, limit] }
+    return { sql: DUE, params: [now, arrayLiteral(peers), now - overdueMs, limit] }
   },
   beatTasks(now, rows) {
     const fields = ['id', 'token', 'progress', 'details', 'moved'] as const
-    return { sql: BEAT, params: [now, ...fields.map((field) => rows.map((row) => row[field]))] }
+    return { sql: BEAT, params: [now, ...fields.map((field) => arrayOf(rows, field))] }
   },
 }
 
@@ -99,9 +109,6 @@ function insertGroup(rows: readonly NewTask[]): Statement<{ id: string }> {
   const keyed = rows.some(({ key }) => key !== null)
   return {
     sql: keyed ? `${INSERT} on conflict (name, key) where key is not null do nothing returning id` : INSERT,
-    params: [
-      ...VARYING.map((field) => rows.map((row) => row[field])),
-      ...SHARED.map((field) => first[field]),
-    ],
+    params: [...VARYING.map((field) => arrayOf(rows, field)), ...SHARED.map((field) => first[field])],
   }
 }

@@ -19,9 +19,17 @@ const CONNECTIONS = 6
 const LOOK_UP_MS = 10_000
 
 /** Plans by index alone, whatever the statistics say; every wait has a bound. */
-const SETTINGS = `set local lock_timeout = '5s'; set local statement_timeout = '30s'; set local jit = off;
-  set local idle_in_transaction_session_timeout = '5s';
-  set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off`
+const SETTINGS = Object.entries({
+  lock_timeout: '5s',
+  statement_timeout: '30s',
+  idle_in_transaction_session_timeout: '5s',
+  jit: 'off',
+  enable_seqscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+})
+  .map(([name, value]) => `set_config('${name}', '${value}', true)`)
+  .join(', ')
 
 export class PostgresStore implements Store {
   readonly dialect = 'postgres'
@@ -135,11 +143,11 @@ export class PostgresStore implements Store {
 
 async function begin(client: pg.PoolClient, fence: Fence | null): Promise<string> {
   // Both parts of the fence are ours (an id of our alphabet and a number), so they may stand in the text.
-  const check = fence
-    ? `select pg_current_xact_id()::text as xid from curfew.nodes
-       where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
-    : 'select pg_current_xact_id()::text as xid'
-  const results = (await client.query(`begin; ${SETTINGS}; ${check}`)) as unknown as pg.QueryResult[]
+  const from = fence
+    ? `from curfew.nodes where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
+    : ''
+  const text = `begin; select pg_current_xact_id()::text as xid, ${SETTINGS} ${from}`
+  const results = (await client.query(text)) as unknown as pg.QueryResult[]
   const xid = results.at(-1)?.rows[0]?.xid
   if (typeof xid !== 'string') {
     throw new StoreError(
