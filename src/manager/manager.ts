@@ -63,7 +63,7 @@ export class Manager implements ManagerPort {
       clock: options.clock,
       randomness: options.randomness,
       logger: options.logger,
-      lanes: options.store.dialect === 'postgres' ? 2 : 1,
+      lanes: options.store.dialect === 'postgres' ? 3 : 1,
       commit: (commands, first) => this.#commit(commands, first),
       committed: (committed) => this.#tell(committed),
       wanted: () => this.desk.wishes,

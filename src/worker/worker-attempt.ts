@@ -30,27 +30,35 @@ export interface AttemptHost {
   gone(attempt: WorkerAttempt): void
 }
 
-export class WorkerAttempt {
+/** One per task that runs: what it need not make, it does not. */
+export class WorkerAttempt implements AttemptCallbacks {
   readonly assignment: Assignment
   readonly #host: AttemptHost
   readonly #running: RunningAttempt
   #stopping: StopReason | null = null
+  #forced = false
   #timers: Timer[] = []
   #waitingBeat: Beat | null = null
   #beatTimer: Timer | null = null
   #beatAt = -Infinity
-  /** Settles when its outcome has been reported: it ended, was killed, or was given up as abandoned. */
-  readonly reported: Promise<void>
+  #isReported = false
+  #whenReported: (() => void)[] | null = null
 
   constructor(assignment: Assignment, host: AttemptHost) {
     this.assignment = assignment
     this.#host = host
-    this.#running = host.start(assignment, {
-      beat: (beat) => this.#beat(beat),
-      extend: (request) => this.#extend(request),
-    })
+    this.#running = host.start(assignment, this)
     this.#armLimits(assignment)
-    this.reported = this.#run()
+    void this.#running.ended.then((end) => this.#ended(end))
+  }
+
+  /** Settles when its outcome has been reported: it ended, was killed, or was given up as abandoned. */
+  reported(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#isReported) return resolve()
+      this.#whenReported ??= []
+      this.#whenReported.push(resolve)
+    })
   }
 
   /** Idempotent: the first reason stays. */
@@ -60,7 +68,7 @@ export class WorkerAttempt {
     this.#stopping = reason
     this.#clearTimers()
     this.#running.abort(reason)
-    this.#timers.push(this.#host.clock.setTimer(graceMs, () => this.#graceOver()))
+    this.#timers.push(this.#host.clock.setTimer(graceMs, () => void this.#force()))
   }
 
   setLimits(limits: { deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }): void {
@@ -70,37 +78,32 @@ export class WorkerAttempt {
     this.#armLimits(limits)
   }
 
-  async #run(): Promise<void> {
-    const graceOver = new Promise<void>((resolve) => {
-      this.#graceOver = resolve
-    })
-    const first = await Promise.race([this.#running.ended, graceOver])
-    if (first) {
-      // What was last reported reaches the next attempt, also when it was held back a moment.
-      if (first.type === 'failed') this.#sendBeat()
-      this.#clearTimers()
-      await this.#reportEnd(first)
-      this.#host.gone(this)
-    } else await this.#force()
+  async #ended(end: AttemptEnd): Promise<void> {
+    if (this.#forced) return
+    // What was last reported reaches the next attempt, also when it was held back a moment.
+    if (end.type === 'failed') this.#sendBeat()
+    this.#clearTimers()
+    await (this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
+    this.#host.gone(this)
+    this.#setReported()
   }
 
-  /** Set by `#run`: the grace of a stop is over. */
-  #graceOver: () => void = () => undefined
-
-  #reportEnd(end: AttemptEnd): Promise<ReportAnswer> {
-    if (!this.#stopping) return this.#report(end)
-    return this.#reportStopped('aborted', lateOf(end))
-  }
-
-  /** The signal was not enough. */
+  /** The grace is over: the signal was not enough. */
   async #force(): Promise<void> {
+    this.#forced = true
     const receipt = await this.#running.kill()
     await this.#reportStopped(receipt, null)
-    if (receipt === 'killed') return this.#host.gone(this)
-    void this.#running.ended.then(async (end) => {
+    this.#setReported()
+    if (receipt === 'abandoned') {
+      const end = await this.#running.ended
       await this.#report({ type: 'returned', late: lateOf(end) ?? { failure: FOLLOWED_SIGNAL } })
-      this.#host.gone(this)
-    })
+    }
+    this.#host.gone(this)
+  }
+
+  #setReported(): void {
+    this.#isReported = true
+    for (const resolve of this.#whenReported ?? []) resolve()
   }
 
   #reportStopped(receipt: Receipt, late: LateResult | null): Promise<ReportAnswer> {
@@ -109,6 +112,9 @@ export class WorkerAttempt {
 
   #report(body: ReportBody): Promise<ReportAnswer> {
     const { taskId, token } = this.assignment
+    // The one that every task sends is written out: spreading costs.
+    if (body.type === 'completed')
+      return this.#host.report({ taskId, token, type: 'completed', output: body.output })
     return this.#host.report({ taskId, token, ...body } as Report)
   }
 
@@ -150,7 +156,7 @@ export class WorkerAttempt {
     return Promise.race([this.#report({ type: 'overdue' }), silence])
   }
 
-  #beat(beat: Beat): void {
+  beat(beat: Beat): void {
     if (this.#stopping) return
     const waiting = this.#waitingBeat
     this.#waitingBeat = {
@@ -174,7 +180,7 @@ export class WorkerAttempt {
     void this.#report({ type: 'beat', ...beat }).then((answer) => this.#heed(answer))
   }
 
-  async #extend(request: { requestId: string; progress: Progress }): Promise<ExtensionAnswer> {
+  async extend(request: { requestId: string; progress: Progress }): Promise<ExtensionAnswer> {
     const answer = await this.#report({ type: 'extend', ...request })
     if (answer.type === 'extension') return answer.answer
     this.#heed(answer)

@@ -15,9 +15,10 @@ import type {
   WorkerSession,
 } from '../wire/worker-port.ts'
 import type { AttemptCallbacks, RunningAttempt } from './attempt.ts'
-import { startInlineAttempt } from './inline-attempt.ts'
+import { InlineAttempt } from './inline-attempt.ts'
 import type { ProcessEnvironment } from './process-attempt.ts'
 import { startProcessAttempt } from './process-attempt.ts'
+import type { AttemptHost } from './worker-attempt.ts'
 import { WorkerAttempt } from './worker-attempt.ts'
 
 export interface WorkerOptions {
@@ -38,6 +39,7 @@ interface OutgoingReport {
 
 export class Worker {
   readonly #options: WorkerOptions
+  readonly #host: AttemptHost
   readonly #tasks: Map<string, TaskDefinition>
   readonly #attempts = new Map<string, WorkerAttempt>()
   #session: WorkerSession | null = null
@@ -45,6 +47,12 @@ export class Worker {
 
   constructor(options: WorkerOptions) {
     this.#options = options
+    this.#host = {
+      clock: options.clock,
+      report: (report) => this.#report(report),
+      start: (assignment, callbacks) => this.#startHandler(assignment, callbacks),
+      gone: ({ assignment }) => this.#attempts.delete(keyOf(assignment)),
+    }
     this.#tasks = new Map(options.tasks.map((definition) => [definition.name, definition]))
   }
 
@@ -79,7 +87,7 @@ export class Worker {
     for (;;) {
       const left = [...this.#attempts.values()].filter((attempt) => !seen.has(attempt))
       if (left.length === 0) return
-      await Promise.all(left.map(({ reported }) => reported))
+      await Promise.all(left.map((attempt) => attempt.reported()))
       for (const attempt of left) seen.add(attempt)
     }
   }
@@ -102,13 +110,7 @@ export class Worker {
   }
 
   #start(assignment: Assignment): void {
-    const attempt = new WorkerAttempt(assignment, {
-      clock: this.#options.clock,
-      report: (report) => this.#report(report),
-      start: (toStart, callbacks) => this.#startHandler(toStart, callbacks),
-      gone: (ended) => this.#attempts.delete(keyOf(ended.assignment)),
-    })
-    this.#attempts.set(keyOf(assignment), attempt)
+    this.#attempts.set(keyOf(assignment), new WorkerAttempt(assignment, this.#host))
   }
 
   #startHandler(assignment: Assignment, callbacks: AttemptCallbacks): RunningAttempt {
@@ -119,7 +121,8 @@ export class Worker {
     if (definition.isolation === 'process' && processes) {
       return startProcessAttempt(definition, assignment, callbacks, processes)
     }
-    return startInlineAttempt(definition, assignment, callbacks, this.#options)
+    const { clock, logger } = this.#options
+    return new InlineAttempt(definition, assignment, { clock, logger, callbacks })
   }
 
   /** Told to stop what does not run here: it has ended, and its report is on its way or was lost. */
