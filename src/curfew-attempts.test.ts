@@ -198,6 +198,32 @@ onEachStore('attempts', (test) => {
     })
   })
 
+  test('soft stop: a handler that just follows its signal has timed out, at its deadline', async ({
+    world,
+  }) => {
+    const { clock } = world
+    const start = world.now
+    const follows = task({
+      name: 'follows',
+      attemptTimeout: '10s',
+      softStop: '3s',
+      retries: 1,
+      backoff: { initial: '1s', jitter: 0 },
+      run: (_: null, { signal }) => clock.sleep('1h', signal),
+    })
+    const curfew = await world.open({ tasks: [follows] })
+    const handle = await curfew.schedule(follows, null)
+    await clock.advance('9s')
+    expect(await handle.status()).toBe('running')
+    await clock.advance('1m')
+    const attempts = (await handle.explain()).attempts
+    expect(attempts.map(({ status, timeoutKind, receipt }) => [status, timeoutKind, receipt])).toEqual([
+      ['timed_out', 'execution', 'aborted'],
+      ['timed_out', 'execution', 'aborted'],
+    ])
+    expect(await handle.view()).toMatchObject({ status: 'timed_out', endedAt: start + 21_000 })
+  })
+
   test('soft stop follows a deadline that was moved', async ({ world }) => {
     const { clock } = world
     const start = world.now

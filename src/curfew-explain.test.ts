@@ -328,6 +328,23 @@ onEachStore('what a task tells about itself', (test) => {
   })
 })
 
+// Only there a record can be damaged beside a running engine.
+onEachStore(
+  'damage',
+  (test) => {
+    test('a record that is damaged in one place is still shown', async ({ world }) => {
+      const curfew = await world.open()
+      const handle = await curfew.schedule(task({ name: 'work', run: () => 1 }), null)
+      await world.sql(`update curfew.tasks set failure = '{', progress = '[', details = 'x', extension = '"'`)
+      expect((await curfew.list()).tasks).toMatchObject([
+        { id: handle.id, failure: null, progress: null, details: null },
+      ])
+      expect((await handle.explain()).extensions.granted).toBe(0)
+    })
+  },
+  ['postgres'],
+)
+
 function limit(
   kind: string,
   option: string,

@@ -102,6 +102,8 @@ describe('E3: rules at their edges', () => {
       Array(3).fill({ granted: false, remaining: 0 }),
     )
     expect(state.grantedMs).toBe(0)
+    // Where there are none, asking for one is no reason to be stopped.
+    expect(answers.map((answer) => !answer.granted && answer.stopAt)).toEqual([null, null, null])
   })
 
   test('a maximum of 1 grants once, then denies', () => {

@@ -67,6 +67,11 @@ export function decideExtension(
   const earlier = state.answers.find(({ requestId }) => requestId === request.requestId)
   if (earlier) return { state, answer: earlier.answer, repeated: true }
   const remaining = rules.maxGrants - state.grants
+  // Where there are none at all, asking is no offence.
+  if (rules.maxGrants === 0) {
+    const answer: ExtensionAnswer = { granted: false, reason: 'exhausted', remaining: 0, stopAt: null }
+    return { state, answer, repeated: false }
+  }
   if (remaining <= 0) return deny(state, rules, request.requestId, 'exhausted', now)
   if (state.grants > 0 && !isMore(request.progress, state.progress)) {
     return deny(state, rules, request.requestId, 'no_progress', now)
@@ -114,7 +119,7 @@ function remember(state: ExtensionState, requestId: string, answer: ExtensionAns
   return [...state.answers, { requestId, answer }].slice(-MAX_EXTENSION_REQUESTS)
 }
 
-/** Completed items decide where both sides have them; the ratio only where they do not. */
+/** Completed items decide where either side has them; the ratio only where neither does. */
 export function isMore(progress: Progress, than: Progress): boolean {
   if (progress.completed !== undefined || than.completed !== undefined) {
     return (progress.completed ?? 0) > (than.completed ?? 0)

@@ -66,6 +66,7 @@ describe('an option that is not valid', () => {
   test.each<[string, object]>([
     ['backoff.initial', { backoff: { initial: -1 } }],
     ['backoff.max', { backoff: { max: 'late' } }],
+    ['backoff.max', { backoff: { initial: '10s', max: '5s' } }],
     ['backoff.factor', { backoff: { factor: 0.5 } }],
     ['backoff.factor', { backoff: { factor: NaN } }],
     ['backoff.jitter', { backoff: { jitter: 2 } }],
@@ -238,4 +239,11 @@ test('limits that cannot hold together are told', () => {
   expect(warningsOf({ attemptTimeout: '10s', heartbeatTimeout: '10s', stuckAfter: '5s' })).toEqual([
     'heartbeatTimeout of 10s never fires: attemptTimeout is 10s',
   ])
+})
+
+test('a first delay above the usual maximum is kept', () => {
+  expect(task({ name: 'slow', run, backoff: { initial: '10m' } }).policy.backoff).toMatchObject({
+    initialMs: 600_000,
+    maxMs: 600_000,
+  })
 })

@@ -165,9 +165,13 @@ export function policyWarnings(policy: TaskPolicy): string[] {
 function checkBackoff(at: string, base: Backoff, options: NonNullable<TaskOptions['backoff']>): Backoff {
   const { initial, factor, max, jitter, ...unknown } = object(at, 'backoff', options)
   refuseUnknown(`${at}: backoff`, unknown)
+  const initialMs = initial === undefined ? base.initialMs : zeroOrMore(at, 'backoff.initial', initial)
+  const maxMs = max === undefined ? Math.max(base.maxMs, initialMs) : zeroOrMore(at, 'backoff.max', max)
+  if (initial !== undefined && maxMs < initialMs)
+    throw invalid(at, 'backoff.max', 'is shorter than backoff.initial')
   return {
-    initialMs: initial === undefined ? base.initialMs : zeroOrMore(at, 'backoff.initial', initial),
-    maxMs: max === undefined ? base.maxMs : zeroOrMore(at, 'backoff.max', max),
+    initialMs,
+    maxMs,
     factor: factor === undefined ? base.factor : between(at, 'backoff.factor', factor, 1, 100),
     jitter: jitter === undefined ? base.jitter : between(at, 'backoff.jitter', jitter, 0, 1),
   }

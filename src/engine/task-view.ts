@@ -23,6 +23,16 @@ const LIMITS = {
   stuck: { key: 'stuckAfter', field: 'stuckAfterMs' },
 } as const satisfies Record<TimeoutKind, { key: LimitKey; field: keyof TaskPolicy }>
 
+/** What is stored, or null: a record that is damaged in one place is still shown. */
+function parsed<T>(text: string | null): T | null {
+  if (text === null) return null
+  try {
+    return JSON.parse(text) as T
+  } catch {
+    return null // whoever decides about it parks it, with the reason
+  }
+}
+
 export function taskView(row: TaskRow) {
   return {
     id: row.id,
@@ -42,10 +52,10 @@ export function taskView(row: TaskRow) {
     attemptDeadlineAt: row.attemptDeadlineAt,
     timeoutKind: row.timeoutKind,
     timeoutMs: timeoutMsOf(row.timeoutKind, readablePolicy(row.policy)),
-    failure: row.failure === null ? null : (JSON.parse(row.failure) as Failure),
+    failure: parsed<Failure>(row.failure),
     receipt: row.receipt,
-    progress: row.progress === null ? null : (JSON.parse(row.progress) as Progress),
-    details: row.details === null ? null : (JSON.parse(row.details) as unknown),
+    progress: parsed<Progress>(row.progress),
+    details: parsed<unknown>(row.details),
     output: row.output,
   }
 }
@@ -58,7 +68,7 @@ export function attemptViews(row: TaskRow, recorded: readonly AttemptRow[]) {
     startedAt: attempt.startedAt,
     endedAt: attempt.endedAt as number | null,
     timeoutKind: attempt.timeoutKind,
-    failure: attempt.failure === null ? null : (JSON.parse(attempt.failure) as Failure),
+    failure: parsed<Failure>(attempt.failure),
     receipt: attempt.receipt,
     grantedMs: attempt.grantedMs,
   }))
@@ -72,9 +82,9 @@ export function attemptViews(row: TaskRow, recorded: readonly AttemptRow[]) {
       startedAt: row.startedAt as number,
       endedAt: row.endedAt,
       timeoutKind: row.status === 'timed_out' || row.stopping === 1 ? row.timeoutKind : null,
-      failure: row.status === 'failed' && row.failure ? (JSON.parse(row.failure) as Failure) : null,
+      failure: row.status === 'failed' ? parsed<Failure>(row.failure) : null,
       receipt: row.receipt ?? (isEnded(row.status) && row.stopping === 0 ? 'exited' : null),
-      grantedMs: row.extension ? (JSON.parse(row.extension) as ExtensionState).grantedMs : 0,
+      grantedMs: parsed<ExtensionState>(row.extension)?.grantedMs ?? 0,
     })
   }
   return views
@@ -99,7 +109,7 @@ export function taskEvents(
   if (row.attempt > (recorded.at(-1)?.attempt ?? 0))
     started(row.attempt, row.nodeId, row.startedAt, row.startedSeq)
   for (const { seq, at, body } of eventRows) {
-    for (const [i, event] of (JSON.parse(body) as TaskEventBody[]).entries()) {
+    for (const [i, event] of (parsed<TaskEventBody[]>(body) ?? []).entries()) {
       events.push({ taskId: row.id, seq: seq + i, at, ...event })
     }
   }
@@ -143,7 +153,7 @@ export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: 
       },
     ]
   })
-  const extension = row.extension ? (JSON.parse(row.extension) as ExtensionState) : null
+  const extension = parsed<ExtensionState>(row.extension)
   return {
     id: row.id,
     name: row.name,
@@ -187,7 +197,7 @@ function summaryOf(
     case 'cancelled':
       return `cancelled${row.attempt === 0 ? ' before it started' : ''}${how}`
     case 'failed':
-      return `failed: ${row.failure ? (JSON.parse(row.failure) as Failure).message : 'for an unknown reason'}`
+      return `failed: ${parsed<Failure>(row.failure)?.message ?? 'for an unknown reason'}`
     case 'timed_out': {
       const ms = timeoutMsOf(row.timeoutKind, policy)
       const limit = row.timeoutKind ? LIMITS[row.timeoutKind].key : 'limit'

@@ -37,6 +37,8 @@ export class WorkerAttempt implements AttemptCallbacks {
   readonly #running: RunningAttempt
   #stopping: StopReason | null = null
   #forced = false
+  /** It followed the soft stop and has nothing to show: the deadline says what becomes of it. */
+  #gaveUp = false
   #timers: Timer[] = []
   #waitingBeat: Beat | null = null
   #beatTimer: Timer | null = null
@@ -67,6 +69,7 @@ export class WorkerAttempt implements AttemptCallbacks {
     this.#sendBeat()
     this.#stopping = reason
     this.#clearTimers()
+    if (this.#gaveUp) return void this.#reportAndGo(this.#reportStopped('aborted', null))
     this.#running.abort(reason)
     this.#timers.push(this.#host.clock.setTimer(graceMs, () => void this.#force()))
   }
@@ -80,10 +83,18 @@ export class WorkerAttempt implements AttemptCallbacks {
 
   async #ended(end: AttemptEnd): Promise<void> {
     if (this.#forced) return
+    if (!this.#stopping && end.type === 'failed' && end.failure.code === 'soft_stop') {
+      this.#gaveUp = true
+      return
+    }
     // What was last reported reaches the next attempt, also when it was held back a moment.
     if (end.type === 'failed') this.#sendBeat()
     this.#clearTimers()
-    await (this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
+    await this.#reportAndGo(this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
+  }
+
+  async #reportAndGo(report: Promise<ReportAnswer>): Promise<void> {
+    await report
     this.#host.gone(this)
     this.#setReported()
   }
