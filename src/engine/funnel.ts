@@ -108,24 +108,12 @@ export class Funnel<Command, Answer, Committed> {
   /** Several at once, answered together. They wait out an outage of any length. */
   submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]> {
     return new Promise((resolve) => {
-      const answers: Answered<Answer>[] = []
-      let left = commands.length
-      const settle = (index: number, answer: Answered<Answer>) => {
-        answers[index] = answer
-        if (--left === 0) resolve(answers)
-      }
-      if (this.#closed || left === 0) return resolve(commands.map(() => ({ error: this.#closed })))
+      if (this.#closed || commands.length === 0) return resolve(commands.map(() => ({ error: this.#closed })))
+      const group = new Group<Answer>(commands.length, resolve)
       const since = this.#options.clock.monotonic()
-      for (const [index, command] of commands.entries()) {
-        this.#add({
-          command,
-          bytes: bytes(command),
-          rows: 1,
-          patient: true,
-          since,
-          resolve: (answer) => settle(index, { answer }),
-          reject: (error) => settle(index, { error }),
-        })
+      for (let index = 0; index < commands.length; index++) {
+        const command = commands[index] as Command
+        this.#add(new GroupEntry(command, bytes(command), since, group, index))
       }
       this.kick()
     })
@@ -267,6 +255,49 @@ export class Funnel<Command, Answer, Committed> {
       const timer: Timer = this.#options.clock.setTimer(delayMs, end)
       this.#pauses.add(end)
     })
+  }
+}
+
+/** Commands that are answered together. */
+class Group<Answer> {
+  readonly #answers: Answered<Answer>[] = []
+  readonly #resolve: (answers: Answered<Answer>[]) => void
+  #left: number
+
+  constructor(size: number, resolve: (answers: Answered<Answer>[]) => void) {
+    this.#left = size
+    this.#resolve = resolve
+  }
+
+  settle(index: number, answer: Answered<Answer>): void {
+    this.#answers[index] = answer
+    if (--this.#left === 0) this.#resolve(this.#answers)
+  }
+}
+
+class GroupEntry<Command, Answer> implements Entry<Command, Answer> {
+  readonly rows = 1
+  readonly patient = true
+  readonly command: Command
+  readonly bytes: number
+  readonly since: number
+  readonly #group: Group<Answer>
+  readonly #index: number
+
+  constructor(command: Command, bytes: number, since: number, group: Group<Answer>, index: number) {
+    this.command = command
+    this.bytes = bytes
+    this.since = since
+    this.#group = group
+    this.#index = index
+  }
+
+  resolve(answer: Answer): void {
+    this.#group.settle(this.#index, { answer })
+  }
+
+  reject(error: unknown): void {
+    this.#group.settle(this.#index, { error })
   }
 }
 

@@ -108,38 +108,41 @@ export class TaskBatch {
     const { now } = this.committed
     const completed: { id: string; token: string; output: string }[] = []
     const beats: Parameters<typeof hot.beatTasks>[1][number][] = []
-    const hotOnes = new Set<string>()
-    for (const command of commands) {
+    // One of each kind per task: which of two was meant by a changed row could not be told.
+    const completing = new Map<string, number>()
+    const beating = new Map<string, number>()
+    for (let index = 0; index < commands.length; index++) {
+      const command = commands[index] as Command
       if (command.type !== 'input') continue
       const { taskId: id, input } = command
-      // One of each kind per task: which of two was meant by a changed row could not be told.
-      const kind = `${input.type} ${id}`
-      if (hotOnes.has(kind)) continue
-      hotOnes.add(kind)
-      if (input.type === 'completed') completed.push({ id, token: input.token, output: input.output })
-      if (input.type === 'beat') {
+      if (input.type === 'completed' && !completing.has(id)) {
+        completing.set(id, index)
+        completed.push({ id, token: input.token, output: input.output })
+      } else if (input.type === 'beat' && !beating.has(id)) {
+        beating.set(id, index)
         const progress = input.progress ? JSON.stringify(input.progress) : null
         beats.push({ id, token: input.token, progress, details: input.details, moved: input.moved ? 1 : 0 })
       }
     }
-    const done = new Set<string>()
     // What an attempt says of itself, before its end.
-    if (beats.length) for (const { id } of yield* run(hot.beatTasks(now, beats))) done.add(`beat ${id}`)
+    if (beats.length) {
+      for (const { id } of yield* run(hot.beatTasks(now, beats))) this.#accept(beating.get(id))
+    }
     if (completed.length) {
-      const changed = new Set((yield* run(hot.completeTasks(now, completed))).map(({ id }) => id))
+      for (const { id } of yield* run(hot.completeTasks(now, completed))) this.#accept(completing.get(id))
       for (const task of completed) {
-        if (!changed.delete(task.id)) continue
-        done.add(`completed ${task.id}`)
-        this.committed.completed.push(task)
+        if (this.answers[completing.get(task.id) as number]) this.committed.completed.push(task)
       }
     }
     const rest: { command: Command; index: number }[] = []
-    for (const [index, command] of commands.entries()) {
-      if (command.type === 'input' && done.delete(`${command.input.type} ${command.taskId}`)) {
-        this.answers[index] = { type: 'accepted' }
-      } else rest.push({ command, index })
+    for (let index = 0; index < commands.length; index++) {
+      if (!this.answers[index]) rest.push({ command: commands[index] as Command, index })
     }
     return rest
+  }
+
+  #accept(index: number | undefined): void {
+    if (index !== undefined) this.answers[index] = ACCEPTED
   }
 
   *#load(ids: string[]): Work<void> {
@@ -300,6 +303,8 @@ function byKey(a: NewTask, b: NewTask): number {
 function sameJson(a: string, b: string): boolean {
   return a === b || isDeepStrictEqual(JSON.parse(a), JSON.parse(b))
 }
+
+const ACCEPTED: Answer = { type: 'accepted' }
 
 const REPORTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']
 
