@@ -9,7 +9,7 @@ import type { StopReason, TimeoutKind } from '../core/states.ts'
 import type { Beat } from '../leadership/lease.ts'
 import { Lease } from '../leadership/lease.ts'
 import type { LeaseDriver } from '../leadership/lease-driver.ts'
-import { ATTEMPT_LEASE_BASE_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
+import { ATTEMPT_LEASE_BASE_MS, LEADERSHIP_MS, ORPHAN_GRACE_MS } from '../leadership/lease-times.ts'
 import { NodeStatements } from '../leadership/node-statements.ts'
 import { ThreadDriver } from '../leadership/thread-driver.ts'
 import { VirtualDriver } from '../leadership/virtual-driver.ts'
@@ -20,7 +20,7 @@ import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 import { PeerWatch } from './peer-watch.ts'
 
-const LOOK_FOR_ORPHANS_EVERY_MS = 500
+const LOOK_AGAIN_MS = 500
 
 /** What runs attempts in this process. */
 export interface Attempts {
@@ -53,7 +53,6 @@ export class Membership {
   #peers: PeerWatch | null = null
   #orphanTimer: Timer | null = null
   #returning = false
-  #renewals = 0
   #closed = false
 
   constructor(nodeId: string, epoch: number, parts: Parts) {
@@ -80,7 +79,7 @@ export class Membership {
     this.#driver = clock.virtual
       ? new VirtualDriver(store, clock, { nodeId, epoch }, listener)
       : new ThreadDriver({ url: store.url, nodeId, epoch }, clock, logger, listener)
-    this.#lookForOrphans()
+    this.#watchForOrphans()
   }
 
   workWaits(): void {
@@ -111,7 +110,7 @@ export class Membership {
     const { row } = beat
     if (row.renewed === 0) return void this.#deposed()
     this.lease.renewed(beat, ATTEMPT_LEASE_BASE_MS)
-    this.#renewals++
+    this.#watchForOrphans()
     manager.wake()
     if (manager.queues.update(row.queueList ?? []) || row.ready) manager.workArrived()
     if (row.nextDue !== null) manager.watcher.hint(row.nextDue)
@@ -167,24 +166,22 @@ export class Membership {
 
   /**
    * Without a renewal attempts stop while the lease still holds, the kill inside it. Looks twice: after a handler
-   * that blocked the loop this timer comes before the news of renewals that its thread had all along.
+   * that blocked the loop this timer comes before the news of renewals that its thread had all along. Every renewal
+   * sets it anew, so that an idle process is not woken by it.
    */
-  #lookForOrphans(): void {
+  #watchForOrphans(): void {
     const { clock, logger } = this.#parts
-    let told = false
-    let suspectedAfter = -1
-    const look = () => {
-      if (this.#closed) return
-      if (!this.lease.orphaned) told = false
-      else if (suspectedAfter !== this.#renewals) suspectedAfter = this.#renewals
-      else if (!told) {
-        told = true
+    const arm = (delayMs: number, look: () => void) => {
+      this.#orphanTimer?.cancel()
+      this.#orphanTimer = clock.setTimer(delayMs, look, { background: true })
+    }
+    arm(ORPHAN_GRACE_MS + 1, () =>
+      arm(LOOK_AGAIN_MS, () => {
+        if (this.#closed || !this.lease.orphaned) return
         logger.error({}, 'the leases could not be renewed in time; attempts are stopped')
         this.#attempts?.stopAll({ code: 'lease_over', message: 'the store could not be reached in time' })
-      }
-      this.#orphanTimer = clock.setTimer(LOOK_FOR_ORPHANS_EVERY_MS, look, { background: true })
-    }
-    look()
+      }),
+    )
   }
 }
 

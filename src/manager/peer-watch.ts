@@ -48,6 +48,7 @@ export class PeerWatch {
         if (!this.#lease.peers.some((peer) => peer.id === id)) this.#takenOver.delete(id)
       }
     } catch (error) {
+      if ((error as { code?: string }).code === 'closed') return
       this.#logger.warn({ error: (error as Error).message }, 'looking after peers failed; it is tried again')
     } finally {
       this.#looking = false

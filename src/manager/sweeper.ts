@@ -12,7 +12,7 @@ import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 
-const SWEEP_EVERY_MS = 30_000
+const SWEEP_EVERY_MS = 60_000
 const STRETCH = 2_000
 
 interface Parts {
