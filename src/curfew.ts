@@ -75,6 +75,7 @@ export class Curfew extends Client {
   readonly #worker: Worker
   readonly #supervisor: Supervisor | null
   readonly #clock: Clock
+  readonly #hurry = Promise.withResolvers<void>()
   #closing: Promise<void> | null = null
 
   private constructor(engine: Engine, worker: Worker, supervisor: Supervisor | null, clock: Clock) {
@@ -150,20 +151,34 @@ export class Curfew extends Client {
    * otherwise, and after that, they are stopped and go back to the queue for another process or the next start.
    */
   close(options: { drain?: boolean | Duration } = {}): Promise<void> {
-    this.#closing ??= this.#close(options.drain ?? false)
+    const drain = options.drain ?? false
+    const drainMs =
+      drain === true ? Infinity : drain === false || drain === 0 ? 0 : durationMs(drain, 'drain')
+    // A second call that does not want to wait ends the waiting of the first.
+    if (drainMs === 0) this.#hurry.resolve()
+    this.#closing ??= this.#close(drainMs)
     return this.#closing
   }
 
-  async #close(drain: boolean | Duration): Promise<void> {
+  async #close(drainMs: number): Promise<void> {
+    const reason = { code: 'closing', message: 'the process that runs it is closing' } as const
     this.#engine.stopClaiming()
-    if (drain === true) await this.#worker.reported()
-    else if (drain !== false) await this.#within(durationMs(drain, 'drain'), this.#worker.reported())
-    this.#worker.stopAll({ code: 'closing', message: 'the process that runs it is closing' })
-    if (!this.#engine.failed)
-      await this.#within(this.#worker.longestGraceMs + CLOSE_MS, this.#worker.reported())
+    if (drainMs > 0) {
+      const drained = Promise.race([this.#worker.reported(), this.#hurry.promise])
+      await (drainMs === Infinity ? drained : this.#within(drainMs, drained))
+    }
+    this.#worker.refuse(reason)
+    this.#worker.stopAll(reason)
+    if (!this.#engine.failed) {
+      const through = this.#engine.claimsSettled().then(() => this.#worker.reported())
+      await this.#within(this.#worker.longestGraceMs + CLOSE_MS, through)
+    }
     this.#worker.detach()
-    await this.#engine.close()
-    await this.#supervisor?.close()
+    try {
+      await this.#engine.close()
+    } finally {
+      await this.#supervisor?.close()
+    }
   }
 
   async #within(ms: number, work: Promise<void>): Promise<void> {
@@ -202,6 +217,8 @@ function checkOptions(options: OpenOptions) {
     if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`)
   }
   const { tasks = [], concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
+  if (workQueues !== null && !Array.isArray(workQueues)) throw invalid('workQueues must be a list of names')
+  for (const name of workQueues ?? []) checkName('workQueues', name)
   if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
     throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`)
   }

@@ -1,6 +1,6 @@
 /** What programs call: typed by the definitions, over the service port. */
 import type { Duration } from '../core/duration.ts'
-import { durationMs } from '../core/duration.ts'
+import { durationMs, isZero } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
@@ -34,6 +34,11 @@ export interface ListOptions {
   limit?: number
 }
 
+/** A task that takes nothing is scheduled without an input. */
+type ScheduleArguments<Input> = undefined extends Input
+  ? [input?: Input, options?: ScheduleOptions]
+  : [input: Input, options?: ScheduleOptions]
+
 export class Client {
   readonly #service: TaskService
 
@@ -44,12 +49,14 @@ export class Client {
   /** Stores one task; when this resolves it is committed. */
   async schedule<Input, Output>(
     definition: TaskDefinition<Input, Output>,
-    input: NoInfer<Input>,
-    options: ScheduleOptions = {},
+    ...[input, options = {}]: ScheduleArguments<Input>
   ): Promise<TaskHandle<Output>> {
     const { key, ...rest } = options
     const keys = key === undefined ? undefined : [key]
-    const [handle] = await this.scheduleMany(definition, [input], { ...rest, ...(keys && { keys }) })
+    const [handle] = await this.scheduleMany(definition, [input as NoInfer<Input>], {
+      ...rest,
+      ...(keys && { keys }),
+    })
     return handle as TaskHandle<Output>
   }
 
@@ -166,5 +173,5 @@ function startOf(
     if (!Number.isFinite(at)) throw new CurfewError('invalid_option', `task ${name}: startAt is not a time`)
     return { at: Math.ceil(at) }
   }
-  return { delayMs: delay === undefined ? 0 : durationMs(delay, `task ${name}: delay`) }
+  return { delayMs: delay === undefined || isZero(delay) ? 0 : durationMs(delay, `task ${name}: delay`) }
 }

@@ -68,6 +68,11 @@ function invalid(key: string, got: unknown, expected: string): CurfewError {
   })
 }
 
+/** `0`, `'0s'`: allowed where nothing may be meant. */
+export function isZero(duration: Duration): boolean {
+  return duration === 0 || (typeof duration === 'string' && /^0(ms|s|m|h|d)$/.test(duration.trim()))
+}
+
 /** `90000` → `1m30s`; used wherever a person reads a duration. */
 export function formatDuration(ms: number): string {
   if (ms < 0) return `-${formatDuration(-ms)}`

@@ -5,7 +5,7 @@
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs, DEFAULT_BACKOFF } from '../core/backoff.ts'
 import type { Duration } from '../core/duration.ts'
-import { durationMs, formatDuration } from '../core/duration.ts'
+import { durationMs, formatDuration, isZero } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { ExtensionRules } from '../core/extension.ts'
 import { DEFAULT_EXTENSION_RULES } from '../core/extension.ts'
@@ -231,7 +231,7 @@ export function checkName(what: string, name: unknown, maxLength = MAX_NAME_LENG
 }
 
 function zeroOrMore(at: string, key: string, duration: Duration): number {
-  return duration === 0 ? 0 : durationMs(duration, `${at}: ${key}`)
+  return isZero(duration) ? 0 : durationMs(duration, `${at}: ${key}`)
 }
 
 function whole(at: string, key: string, value: unknown, min: number, max: number): number {

@@ -63,8 +63,11 @@ const MOST_CONFLICTS = 10
 
 export class Funnel<Command, Answer, Committed> {
   readonly #options: FunnelOptions<Command, Answer, Committed>
+  /** What callers ask for. */
   #entries: Entry<Command, Answer>[] = []
-  /** Of the entries together. */
+  /** Reports, deadlines, losses: however much is asked for, these do not wait behind it. */
+  #urgent: Entry<Command, Answer>[] = []
+  /** Of all entries together. */
   #rows = 0
   #lanes = 0
   #starting = false
@@ -79,7 +82,7 @@ export class Funnel<Command, Answer, Committed> {
   /** Nothing waits and nothing is in flight, or it waits for a store that is away. */
   get idle(): boolean {
     if (this.#lanes > 0) return this.#pauses.size === this.#lanes
-    return !this.#starting && this.#entries.length === 0
+    return !this.#starting && this.#rows === 0
   }
 
   /** It waits for a store that is away, and whoever has submitted something waits with it. */
@@ -140,7 +143,7 @@ export class Funnel<Command, Answer, Committed> {
 
   close(error: Error): void {
     this.#closed = error
-    for (const entry of this.#entries.splice(0)) entry.reject(error)
+    for (const entry of [...this.#urgent.splice(0), ...this.#entries.splice(0)]) entry.reject(error)
     this.#rows = 0
     this.wake()
   }
@@ -161,11 +164,12 @@ export class Funnel<Command, Answer, Committed> {
 
   #hasWork(): boolean {
     if (this.#lanes > 1 && this.#rows < WORTH_A_LANE) return false
-    return this.#entries.length > 0 || this.#options.wanted()
+    return this.#rows > 0 || this.#options.wanted()
   }
 
   #add(entry: Entry<Command, Answer>): void {
-    this.#entries.push(entry)
+    const list = entry.patient ? this.#urgent : this.#entries
+    list.push(entry)
     this.#rows += entry.rows
   }
 
@@ -173,17 +177,24 @@ export class Funnel<Command, Answer, Committed> {
   #take(): Entry<Command, Answer>[] {
     const share = Math.ceil(this.#rows / this.#options.lanes)
     const most = Math.min(MAX_BATCH_ROWS, Math.max(WORTH_A_LANE, share))
+    const taken: Entry<Command, Answer>[] = []
     let bytes = 0
     let rows = 0
-    let count = 0
-    for (const entry of this.#entries) {
-      if (count > 0 && (rows + entry.rows > most || bytes + entry.bytes > MAX_BATCH_BYTES)) break
-      bytes += entry.bytes
-      rows += entry.rows
-      count++
+    for (const list of [this.#urgent, this.#entries]) {
+      let count = 0
+      for (const entry of list) {
+        const full = rows + entry.rows > most || bytes + entry.bytes > MAX_BATCH_BYTES
+        if (full && taken.length > 0) break
+        taken.push(entry)
+        bytes += entry.bytes
+        rows += entry.rows
+        count++
+      }
+      list.splice(0, count)
+      if (list.length > 0) break
     }
     this.#rows -= rows
-    return this.#entries.splice(0, count)
+    return taken
   }
 
   async #runBatch(entries: Entry<Command, Answer>[], first: boolean): Promise<void> {
@@ -217,7 +228,7 @@ export class Funnel<Command, Answer, Committed> {
         await this.#wait(backoffMs(STORE_BACKOFF, tries, this.#options.randomness.next()))
         waiting = this.#dropImpatient(waiting, error)
         this.#entries = this.#dropImpatient(this.#entries, error)
-        this.#rows = this.#entries.reduce((sum, entry) => sum + entry.rows, 0)
+        this.#rows = [...this.#urgent, ...this.#entries].reduce((sum, entry) => sum + entry.rows, 0)
         continue
       }
       this.#options.committed(batch.committed)

@@ -156,8 +156,9 @@ export class TaskBatch {
     if (!row) return { type: 'not_found' }
     const { taskId: id, input } = command
     const answer = this.#decideRow(row, input)
-    if (input.type === 'completed' && row.status === 'running' && answer.type === 'accepted') {
-      this.committed.completed.push({ id, token: input.token, output: input.output })
+    const after = this.#rows.get(id)
+    if (row.status === 'running' && after?.status === 'completed') {
+      this.committed.completed.push({ id, token: row.token ?? '', output: after.output ?? 'null' })
     }
     return answer
   }

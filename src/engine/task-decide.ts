@@ -84,6 +84,11 @@ function decideAttempt(draft: TaskDraft, input: AttemptInput, chance: number): T
       else cameBack(draft, 'exited', { failure: input.failure }, chance)
       return { type: 'accepted' }
     case 'stopped':
+      // Its process only let go of it, and it was through all the same: that is its result.
+      if (running && input.reason.code !== 'timed_out' && input.late && 'output' in input.late) {
+        complete(draft, input.late.output)
+        return { type: 'accepted' }
+      }
       if (running) stoppedByItself(draft, input.reason, input.receipt, chance)
       if (!running || input.late) cameBack(draft, input.receipt, input.late, chance)
       return { type: 'accepted' }

@@ -28,6 +28,7 @@ export type FromThread =
 
 export class ThreadDriver implements LeaseDriver {
   readonly #worker: Worker
+  readonly #exited: Promise<unknown>
   readonly #clock: Clock
   readonly #ticks: Int32Array
   #closed = false
@@ -59,6 +60,7 @@ export class ThreadDriver implements LeaseDriver {
       this.#away = message.type === 'away'
     })
     this.#worker.on('error', (error) => listener.failed(error))
+    this.#exited = once(this.#worker, 'exit')
   }
 
   setEpoch(epoch: number): void {
@@ -78,10 +80,9 @@ export class ThreadDriver implements LeaseDriver {
 
   async close(): Promise<void> {
     this.#closed = true
-    const exited = once(this.#worker, 'exit')
     this.#post({ type: 'close' })
     const bound = this.#clock.setTimer(3_000, () => void this.#worker.terminate())
-    await exited
+    await this.#exited
     bound.cancel()
   }
 

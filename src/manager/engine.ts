@@ -156,6 +156,13 @@ export class Engine {
     this.#manager.desk.stopClaiming()
   }
 
+  /** Nothing that was claimed is still on its way to the worker. */
+  async claimsSettled(): Promise<void> {
+    while (!this.#manager.desk.settled && !this.#manager.paused) {
+      await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
+    }
+  }
+
   async close(): Promise<void> {
     this.#leave?.()
     this.#sweeper.close()
@@ -165,11 +172,19 @@ export class Engine {
     this.#manager.close(this.#failed ?? new CurfewError('closed', 'this engine was closed'))
     // A handler that still runs keeps its lease: peers wait it out before they start another.
     await this.#membership?.close({ goodbye: !leftBehind })
-    if (!this.#membership && !this.#failed) {
-      await this.#mark()
-      await this.#store.write(null, () => run(this.#nodes.setGone(this.nodeId, this.#time.now())))
+    try {
+      if (!this.#membership && !this.#failed) {
+        await this.#mark()
+        await this.#store.write(null, () => run(this.#nodes.setGone(this.nodeId, this.#time.now())))
+      }
+    } catch (error) {
+      this.#options.logger.warn(
+        { error: (error as Error).message },
+        'could not say goodbye; the next open will see',
+      )
+    } finally {
+      await this.#store.close()
     }
-    await this.#store.close()
   }
 
   /** On PostgreSQL every renewal is a mark. */
@@ -246,8 +261,10 @@ async function readTime(store: Store, clock: Clock): Promise<StoreTime> {
 async function setQueues(store: Store, { queues, taskQueues }: EngineOptions): Promise<QueueRow[]> {
   const { statements } = store
   return store.write(null, function* () {
-    for (const name of new Set(['default', ...taskQueues])) yield* run(statements.addQueue(name))
-    for (const { name, concurrency } of queues) yield* run(statements.setQueue(name, concurrency))
+    // In the order of their names, as claims lock them.
+    for (const name of [...new Set(['default', ...taskQueues])].sort()) yield* run(statements.addQueue(name))
+    for (const { name, concurrency } of queues.toSorted((a, b) => (a.name < b.name ? -1 : 1)))
+      yield* run(statements.setQueue(name, concurrency))
     return yield* run(statements.queues())
   })
 }

@@ -75,6 +75,7 @@ export class Manager implements ManagerPort {
       logger: options.logger,
       metrics: this.metrics,
       queues: this.queues,
+      kick: () => this.#funnel.kick(),
       submitAll: (commands, bytes) => this.#funnel.submitAll(commands, bytes),
     })
     this.watcher = new DeadlineWatcher({

@@ -25,7 +25,6 @@ const LOOK_AGAIN_MS = 500
 /** What runs attempts in this process. */
 export interface Attempts {
   stopAll(reason: StopReason): void
-  reported(): Promise<void>
 }
 
 interface Parts {

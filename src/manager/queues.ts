@@ -37,6 +37,8 @@ export class Queues {
   }
 
   limited(taken: readonly string[] | null): string[] {
-    return this.names(taken).filter((name) => this.#rows.get(name) !== null)
+    return this.names(taken)
+      .filter((name) => this.#rows.get(name) !== null)
+      .sort()
   }
 }

@@ -1,5 +1,6 @@
 /** Callers that wait for tasks to settle: told by this process's commits, and by asking the store for the others'. */
 import type { Clock, Timer } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
 import type { Settled } from '../wire/task-service.ts'
 
 const MOST_ASKED = 500
@@ -34,6 +35,7 @@ export class SettledWaiters {
 
   /** Calls back once, when it has settled, with how if that is known here. Answers how to stop waiting. */
   add(id: string, callback: (settled: Settled | null) => void): () => void {
+    if (this.#closed) throw new CurfewError('closed', 'this engine was closed')
     const callbacks = this.#waiting.get(id) ?? new Set()
     callbacks.add(callback)
     this.#waiting.set(id, callbacks)

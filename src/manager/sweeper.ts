@@ -13,6 +13,7 @@ import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 
 const SWEEP_EVERY_MS = 60_000
+const GO_ON_MS = 10
 const STRETCH = 2_000
 
 interface Parts {
@@ -38,7 +39,7 @@ export class Sweeper {
 
   constructor(parts: Parts) {
     this.#parts = parts
-    this.#arm()
+    this.#arm(SWEEP_EVERY_MS)
   }
 
   get idle(): boolean {
@@ -50,22 +51,25 @@ export class Sweeper {
     this.#timer?.cancel()
   }
 
-  #arm(): void {
+  #arm(delayMs: number): void {
     if (this.#closed) return
-    this.#timer = this.#parts.clock.setTimer(SWEEP_EVERY_MS, () => void this.#sweep(), { background: true })
+    this.#timer = this.#parts.clock.setTimer(delayMs, () => void this.#sweep(), { background: true })
   }
 
   async #sweep(): Promise<void> {
     this.#sweeping = true
+    let removed = 0
     try {
       await this.#parts.mark()
       await this.#reconcile()
-      await this.#sweepStretch()
+      this.#parts.manager.workArrived()
+      removed = await this.#sweepStretch()
     } catch (error) {
       this.#parts.logger.warn({ error: (error as Error).message }, 'sweeping failed; it is tried again')
     } finally {
       this.#sweeping = false
-      this.#arm()
+      // Where there is something to remove there is more of it: it must not grow faster than it goes.
+      this.#arm(removed > 0 ? GO_ON_MS : SWEEP_EVERY_MS)
     }
   }
 
@@ -87,13 +91,16 @@ export class Sweeper {
     }
   }
 
-  async #sweepStretch(): Promise<void> {
+  /** Answers how many were removed. */
+  async #sweepStretch(): Promise<number> {
     const { store, time } = this.#parts
     const rows = await store.read(() => run(store.statements.sweepTasks(this.#after, STRETCH)))
     this.#after = rows.length < STRETCH ? '' : (rows.at(-1)?.id ?? '')
     const now = time.now()
-    await this.#remove(rows.filter((row) => isOver(row, now)).map(({ id }) => id))
+    const over = rows.filter((row) => isOver(row, now)).map(({ id }) => id)
+    await this.#remove(over)
     if (rows.some(waitsForNothing) || rows.some(({ live }) => live === 1)) await this.#repair(rows)
+    return over.length
   }
 
   async #remove(ids: string[]): Promise<void> {

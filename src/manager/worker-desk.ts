@@ -32,6 +32,8 @@ interface Parts {
   logger: Logger
   metrics: TaskMetrics
   queues: Queues
+  /** There may be something to claim. */
+  kick(): void
   submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]>
 }
 
@@ -41,8 +43,9 @@ export class WorkerDesk {
   /** There may be ready work that was not claimed yet. */
   #workMayWait = true
   #claiming = true
-  /** Slots that claims in flight may fill. */
+  /** Slots that claims in flight may fill, and the tokens of those claims. */
   #wished = 0
+  readonly #inFlight = new Set<string>()
   /** Attempts whose end is on its way into the store. */
   readonly #reporting = new Map<string, Slot>()
 
@@ -118,8 +121,10 @@ export class WorkerDesk {
     const slots = this.#room()
     this.#workMayWait = false
     this.#wished += slots
+    const token = ids.next('a', time.now())
+    this.#inFlight.add(token)
     return {
-      token: ids.next('a', time.now()),
+      token,
       names: session.hello.names,
       queues: queues.unlimited(session.hello.queues),
       limitedQueues: queues.limited(session.hello.queues),
@@ -129,7 +134,7 @@ export class WorkerDesk {
 
   /** The claim is committed: what it got goes to the worker. */
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
-    this.#wished -= wish.slots
+    this.#settleWish(wish)
     // A claim that was filled says nothing about what is left.
     if (claimed.length >= wish.slots) this.#workMayWait = true
     if (claimed.length === 0) return
@@ -141,12 +146,23 @@ export class WorkerDesk {
   }
 
   missed(wish: ClaimWish): void {
-    this.#wished -= wish.slots
+    this.#settleWish(wish)
     this.#workMayWait = true
   }
 
+  #settleWish(wish: ClaimWish): void {
+    this.#wished -= wish.slots
+    this.#inFlight.delete(wish.token)
+  }
+
+  /** Nothing that is claimed is still on its way here. */
+  get settled(): boolean {
+    return this.#inFlight.size === 0
+  }
+
+  /** A stop must not overtake its start: the store repeats it with the next renewal. */
   stop(message: Parameters<Session['stop']>[0]): void {
-    this.#session?.stop(message)
+    if (!this.#inFlight.has(message.token)) this.#session?.stop(message)
   }
 
   limits(
@@ -167,6 +183,11 @@ export class WorkerDesk {
       (report): Command => ({ type: 'input', taskId: report.taskId, input: report }),
     )
     const answers = await this.#parts.submitAll(commands, outputBytes)
+    // Only now the ones behind them in a queue that was full can start.
+    if (reports.some((report) => this.#isOfLimitedQueue(report))) {
+      this.#workMayWait = true
+      this.#parts.kick()
+    }
     return reports.map((report, i) => {
       this.#reporting.delete(slotKey(report))
       const answered = answers[i]
@@ -178,6 +199,11 @@ export class WorkerDesk {
       )
       return { type: 'stale', reason: { code: 'stale', message: error } }
     })
+  }
+
+  #isOfLimitedQueue(report: Report): boolean {
+    const slot = this.#reporting.get(slotKey(report))
+    return slot !== undefined && this.#parts.queues.isLimited(slot.assignment.queue)
   }
 
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
@@ -194,8 +220,6 @@ export class WorkerDesk {
       return
     }
     session.slots.delete(slotKey(report))
-    // The one behind it in a queue that was full can start now.
-    if (this.#parts.queues.isLimited(slot.assignment.queue)) this.#workMayWait = true
     this.#reporting.set(slotKey(report), slot)
   }
 }

@@ -25,9 +25,4 @@ export class StoreError extends CurfewError {
   constructor(code: StoreErrorCode, message: string, options: { hint?: string; cause?: unknown } = {}) {
     super(code, message, options)
   }
-
-  /** Nothing was written and the same work may be done again. */
-  get passing(): boolean {
-    return this.code === 'store_unavailable' || this.code === 'store_full' || this.code === 'store_conflict'
-  }
 }

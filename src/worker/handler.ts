@@ -15,7 +15,12 @@ export async function runHandler(
   assignment: Assignment,
   open: OpenTaskContext,
 ): Promise<AttemptEnd> {
-  let input = decodeJson(assignment.input)
+  let input: unknown
+  try {
+    input = decodeJson(assignment.input)
+  } catch (thrown) {
+    return failed(thrown, { code: 'invalid_input', retryable: false })
+  }
   if (definition.schema) {
     try {
       input = await parseInput(definition.name, definition.schema, input)

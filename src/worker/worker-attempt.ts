@@ -36,7 +36,9 @@ export class WorkerAttempt implements AttemptCallbacks {
   readonly #host: AttemptHost
   readonly #running: RunningAttempt
   #stopping: StopReason | null = null
+  #hasEnded = false
   #forced = false
+  #beating = false
   /** It followed the soft stop and has nothing to show: the deadline says what becomes of it. */
   #gaveUp = false
   #timers: Timer[] = []
@@ -65,7 +67,7 @@ export class WorkerAttempt implements AttemptCallbacks {
 
   /** Idempotent: the first reason stays. */
   stop(reason: StopReason, graceMs: number): void {
-    if (this.#stopping) return
+    if (this.#stopping || (this.#hasEnded && !this.#gaveUp)) return
     this.#sendBeat()
     this.#stopping = reason
     this.#clearTimers()
@@ -75,13 +77,14 @@ export class WorkerAttempt implements AttemptCallbacks {
   }
 
   setLimits(limits: { deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }): void {
-    if (this.#stopping) return
+    if (this.#stopping || this.#hasEnded) return
     this.#running.setDeadline(limits.deadlineAt, remainingMsOf(limits))
     this.#clearTimers()
     this.#armLimits(limits)
   }
 
   async #ended(end: AttemptEnd): Promise<void> {
+    this.#hasEnded = true
     if (this.#forced) return
     if (!this.#stopping && end.type === 'failed' && end.failure.code === 'soft_stop') {
       this.#gaveUp = true
@@ -145,7 +148,7 @@ export class WorkerAttempt implements AttemptCallbacks {
   /** A limit is over here and nobody has said so: it may have been moved, or the store is out of reach. */
   async #overdue(kind: 'execution' | 'total'): Promise<void> {
     const answer = await this.#askLimits()
-    if (this.#stopping) return
+    if (this.#stopping || this.#hasEnded) return
     if (answer?.type === 'limits') return this.setLimits(answer)
     const reason: StopReason = { code: 'timed_out', kind, message: `its ${kind} limit is over` }
     this.stop(answer?.type === 'stale' ? answer.reason : reason, this.assignment.graceMs)
@@ -153,7 +156,7 @@ export class WorkerAttempt implements AttemptCallbacks {
 
   async #softStop(softStopMs: number): Promise<void> {
     const answer = await this.#askLimits()
-    if (this.#stopping) return
+    if (this.#stopping || this.#hasEnded) return
     const leftMs = answer?.type === 'limits' ? remainingMsOf(answer) : 0
     if (answer?.type === 'limits' && (leftMs === null || leftMs > softStopMs)) return this.setLimits(answer)
     this.#running.abort({ code: 'soft_stop', message: `its deadline is ${softStopMs} ms away` })
@@ -177,6 +180,8 @@ export class WorkerAttempt implements AttemptCallbacks {
     }
     const sinceMs = this.#host.clock.monotonic() - this.#beatAt
     const { beatEveryMs } = this.assignment
+    // One at a time: while the store is away they would pile up.
+    if (this.#beating) return
     if (sinceMs >= beatEveryMs) this.#sendBeat()
     else this.#beatTimer ??= this.#host.clock.setTimer(beatEveryMs - sinceMs, () => this.#sendBeat())
   }
@@ -188,7 +193,15 @@ export class WorkerAttempt implements AttemptCallbacks {
     if (!beat) return
     this.#waitingBeat = null
     this.#beatAt = this.#host.clock.monotonic()
-    void this.#report({ type: 'beat', ...beat }).then((answer) => this.#heed(answer))
+    this.#beating = true
+    void this.#report({ type: 'beat', ...beat }).then((answer) => {
+      this.#beating = false
+      this.#heed(answer)
+      const { beatEveryMs } = this.assignment
+      if (this.#waitingBeat && !this.#stopping && !this.#hasEnded) {
+        this.#beatTimer ??= this.#host.clock.setTimer(beatEveryMs, () => this.#sendBeat())
+      }
+    })
   }
 
   async extend(request: { requestId: string; progress: Progress }): Promise<ExtensionAnswer> {

@@ -44,6 +44,7 @@ export class Worker {
   readonly #attempts = new Map<string, WorkerAttempt>()
   #session: WorkerSession | null = null
   #outbox: OutgoingReport[] = []
+  #refusing: StopReason | null = null
 
   constructor(options: WorkerOptions) {
     this.#options = options
@@ -64,12 +65,13 @@ export class Worker {
     )
   }
 
-  get running(): number {
-    return this.#attempts.size
-  }
-
   get idle(): boolean {
     return this.#outbox.length === 0
+  }
+
+  /** What is still handed out is given back unstarted. */
+  refuse(reason: StopReason): void {
+    this.#refusing = reason
   }
 
   /** Everything goes down the ladder. */
@@ -99,7 +101,10 @@ export class Worker {
 
   #receive(message: DownMessage): void {
     if (message.type === 'start') {
-      for (const assignment of message.assignments) this.#start(assignment)
+      for (const assignment of message.assignments) {
+        if (this.#refusing) this.#reportUnknown({ ...assignment, reason: this.#refusing })
+        else this.#start(assignment)
+      }
       return
     }
     const attempt = this.#attempts.get(keyOf(message))
@@ -126,7 +131,7 @@ export class Worker {
   }
 
   /** Told to stop what does not run here: it has ended, and its report is on its way or was lost. */
-  #reportUnknown({ taskId, token, reason }: Extract<DownMessage, { type: 'stop' }>): void {
+  #reportUnknown({ taskId, token, reason }: { taskId: string; token: string; reason: StopReason }): void {
     void this.#report({ type: 'stopped', taskId, token, reason, receipt: 'exited', late: null })
   }
 

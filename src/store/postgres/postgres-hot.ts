@@ -79,7 +79,7 @@ export const POSTGRES_HOT: HotStatements = {
       if (group) group.push(row)
       else groups.set(shape, [row])
     }
-    // In the same order in every process, as the rows in them are.
+    // By name first, so that the same keys are mostly met in the same order.
     return [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {

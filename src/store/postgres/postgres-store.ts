@@ -5,6 +5,7 @@
 import pg from 'pg'
 import type { Clock } from '../../core/clock.ts'
 import { sleep } from '../../core/clock.ts'
+import { CurfewError } from '../../core/errors.ts'
 import type { Logger } from '../../core/logger.ts'
 import type { Statement, Work } from '../statement.ts'
 import { Statements } from '../statements.ts'
@@ -14,7 +15,9 @@ import { connectionOptions, READ_CLOCK } from './connection.ts'
 import { postgresError } from './postgres-error.ts'
 import { migratePostgres } from './postgres-migrate.ts'
 
-const CONNECTIONS = 6
+/** Transactions that decide have connections of their own: however many read, deadlines do not wait for one. */
+const WRITE_CONNECTIONS = 5
+const READ_CONNECTIONS = 4
 /** How long an unknown commit is asked for, over new connections. */
 const LOOK_UP_MS = 10_000
 
@@ -35,39 +38,31 @@ export class PostgresStore implements Store {
   readonly dialect = 'postgres'
   readonly statements = new Statements('postgres')
   readonly url: string
-  readonly #pool: pg.Pool
+  readonly #writes: pg.Pool
+  readonly #reads: pg.Pool
   readonly #clock: Clock
+  #closed = false
 
-  private constructor(url: string, pool: pg.Pool, clock: Clock) {
+  private constructor(url: string, clock: Clock, logger: Logger) {
     this.url = url
-    this.#pool = pool
+    this.#writes = openPool(url, WRITE_CONNECTIONS, logger)
+    this.#reads = openPool(url, READ_CONNECTIONS, logger)
     this.#clock = clock
   }
 
   static async open(url: string, clock: Clock, logger: Logger): Promise<PostgresStore> {
-    const pool = new pg.Pool({ ...connectionOptions(url), max: CONNECTIONS, idleTimeoutMillis: 30_000 })
-    pool.on('error', (error) =>
-      logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'),
-    )
-    // Between two statements of a transaction nobody else listens, and an error nobody hears ends the process. The
-    // next statement tells whoever has the connection.
-    pool.on('connect', (client) =>
-      client.on('error', (error) =>
-        logger.warn({ error: error.message }, 'a connection to PostgreSQL was lost'),
-      ),
-    )
-    const store = new PostgresStore(url, pool, clock)
+    const store = new PostgresStore(url, clock, logger)
     try {
-      await migratePostgres(pool, clock, logger)
+      await migratePostgres(store.#writes, clock, logger)
       return store
     } catch (error) {
-      await pool.end()
+      await store.close()
       throw postgresError(error)
     }
   }
 
   async write<T>(fence: Fence | null, work: () => Work<T>): Promise<T> {
-    const client = await this.#connect()
+    const client = await this.#connect(this.#writes)
     let committing: string | null = null
     let broken: Error | undefined
     let result: T | undefined
@@ -91,7 +86,7 @@ export class PostgresStore implements Store {
   }
 
   async read<T>(work: () => Work<T>): Promise<T> {
-    const client = await this.#connect()
+    const client = await this.#connect(this.#reads)
     let broken: Error | undefined
     try {
       return await drive(client, work())
@@ -111,12 +106,14 @@ export class PostgresStore implements Store {
   }
 
   async close(): Promise<void> {
-    await this.#pool.end()
+    this.#closed = true
+    await Promise.all([this.#writes.end(), this.#reads.end()])
   }
 
-  async #connect(): Promise<pg.PoolClient> {
+  async #connect(pool: pg.Pool): Promise<pg.PoolClient> {
+    if (this.#closed) throw new CurfewError('closed', 'this engine was closed')
     try {
-      return await this.#pool.connect()
+      return await pool.connect()
     } catch (error) {
       throw postgresError(error)
     }
@@ -127,7 +124,7 @@ export class PostgresStore implements Store {
     const until = this.#clock.monotonic() + LOOK_UP_MS
     for (let delayMs = 50; this.#clock.monotonic() < until; delayMs = Math.min(delayMs * 2, 2_000)) {
       try {
-        const { rows } = await this.#pool.query('select pg_xact_status($1::xid8) as status', [xid])
+        const { rows } = await this.#reads.query('select pg_xact_status($1::xid8) as status', [xid])
         const status = rows[0]?.status
         if (status === 'committed') return true
         if (status === 'aborted') return false
@@ -139,6 +136,21 @@ export class PostgresStore implements Store {
     }
     throw new StoreError('commit_unknown', `whether transaction ${xid} was committed could not be found out`)
   }
+}
+
+function openPool(url: string, max: number, logger: Logger): pg.Pool {
+  const pool = new pg.Pool({ ...connectionOptions(url), max, idleTimeoutMillis: 30_000 })
+  pool.on('error', (error) =>
+    logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'),
+  )
+  // Between two statements of a transaction nobody else listens, and an error nobody hears ends the process. The
+  // next statement tells whoever has the connection.
+  pool.on('connect', (client) =>
+    client.on('error', (error) =>
+      logger.warn({ error: error.message }, 'a connection to PostgreSQL was lost'),
+    ),
+  )
+  return pool
 }
 
 async function begin(client: pg.PoolClient, fence: Fence | null): Promise<string> {
