@@ -75,7 +75,7 @@ export class Manager implements ManagerPort {
       logger: options.logger,
       metrics: this.metrics,
       queues: this.queues,
-      kick: () => this.#funnel.kick(),
+      kick: () => this.#claimIfWished(),
       submitAll: (commands, bytes) => this.#funnel.submitAll(commands, bytes),
     })
     this.watcher = new DeadlineWatcher({
@@ -109,6 +109,7 @@ export class Manager implements ManagerPort {
   /** The store may be back, or this process may decide again. */
   wake(): void {
     this.#funnel.wake()
+    this.#claimIfWished()
   }
 
   attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession {
@@ -120,7 +121,13 @@ export class Manager implements ManagerPort {
   /** There may be ready work. */
   workArrived(): void {
     this.desk.workArrived()
-    if (this.desk.wishes) this.#funnel.kick()
+    this.#claimIfWished()
+  }
+
+  /** A process that may not decide waits for its next renewal, which wakes it. */
+  #claimIfWished(): void {
+    const { lease } = this.#options
+    if (this.desk.wishes && (lease?.leading ?? true)) this.#funnel.kick()
   }
 
   /** What ignored its signal and is left behind with the process: nobody will hear of it any more. */

@@ -18,18 +18,23 @@ interface PendingTimer {
 /** Turns of the event loop without any activity after which nothing more is expected. */
 const QUIET_TURNS = 5
 /** A store or a handler that does not come to rest is a bug of the test, not a reason to hang. */
-const REST_WITHIN_MS = 60_000
+const REST_WITHIN = '60s'
 
 export class VirtualClock implements Clock {
   readonly virtual: VirtualTime
   readonly #participants = new Set<{ idle(): boolean }>()
   readonly #timers = new Set<PendingTimer>()
+  readonly #restWithinMs: number
   #now: number
   #order = 0
   #activity = 0
 
-  /** `start`: the time it stands at, milliseconds since the epoch. */
-  constructor(start: number = Date.UTC(2026, 0, 1)) {
+  /**
+   * `start`: the time it stands at, milliseconds since the epoch. `restWithin`: the real time within which everything
+   * has to come to rest.
+   */
+  constructor(start: number = Date.UTC(2026, 0, 1), options: { restWithin?: Duration } = {}) {
+    this.#restWithinMs = durationMs(options.restWithin ?? REST_WITHIN, 'restWithin')
     this.#now = start
     this.virtual = {
       join: (participant) => {
@@ -105,7 +110,7 @@ export class VirtualClock implements Clock {
   async #rest(fireDue: boolean): Promise<void> {
     let quiet = 0
     let seen = this.#activity
-    const until = performance.now() + REST_WITHIN_MS
+    const until = performance.now() + this.#restWithinMs
     while (quiet < QUIET_TURNS) {
       if (performance.now() > until) throw new Error('virtual clock: it does not come to rest')
       const due = fireDue ? this.#next((timer) => !timer.background && timer.at <= this.#now) : null
