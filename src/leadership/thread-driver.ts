@@ -1,5 +1,4 @@
 /** The main loop's side of the lease thread: renewals on real time, and hints between processes. */
-import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../core/clock.ts'
 import { entryFile } from '../core/entry-file.ts'
@@ -26,11 +25,17 @@ export type FromThread =
   | { type: 'hint'; hint: string }
   | { type: 'away'; error: string }
 
+/** A moment, so that one that dies at once does not do so in a hot loop. */
+const RELAUNCH_MS = 200
+
 export class ThreadDriver implements LeaseDriver {
-  readonly #worker: Worker
-  readonly #exited: Promise<unknown>
+  readonly #start: ThreadStart
   readonly #clock: Clock
+  readonly #logger: Logger
+  readonly #listener: LeaseDriverListener
   readonly #ticks: Int32Array
+  #worker: Worker
+  #exited: Promise<void>
   #closed = false
   #away = false
   #wanted = ''
@@ -42,28 +47,58 @@ export class ThreadDriver implements LeaseDriver {
     listener: LeaseDriverListener,
   ) {
     const ticks = new SharedArrayBuffer(4)
+    this.#start = { ...start, ticks }
     this.#ticks = new Int32Array(ticks)
     this.#clock = clock
-    this.#worker = new Worker(entryFile('./lease-thread', import.meta.url), {
-      workerData: { ...start, ticks } satisfies ThreadStart,
+    this.#logger = logger
+    this.#listener = listener
+    const { worker, exited } = this.#launch()
+    this.#worker = worker
+    this.#exited = exited
+  }
+
+  #launch(): { worker: Worker; exited: Promise<void> } {
+    const worker = new Worker(entryFile('./lease-thread', import.meta.url), {
+      workerData: this.#start,
       // It needs little, and no flags of the host's (a test runner's, an inspector's).
       execArgv: [],
       resourceLimits: { maxOldGenerationSizeMb: 64 },
     })
-    this.#worker.on('message', (message: FromThread) => {
-      if (this.#closed) return
-      if (message.type === 'hint') return listener.hint(message.hint)
-      if (message.type === 'beat') {
-        Atomics.add(this.#ticks, 0, 1)
-        listener.beat(message.beat, message.epoch)
-      } else if (!this.#away) logger.warn({ error: message.error }, 'the leases could not be renewed')
-      this.#away = message.type === 'away'
+    worker.on('message', (message: FromThread) => this.#receive(message))
+    worker.on('error', (error) => this.#listener.failed(error))
+    const exited = new Promise<void>((resolve) => {
+      worker.on('exit', () => {
+        resolve()
+        if (!this.#closed) this.#relaunch()
+      })
     })
-    this.#worker.on('error', (error) => listener.failed(error))
-    this.#exited = once(this.#worker, 'exit')
+    return { worker, exited }
+  }
+
+  /** Without it this process would never decide again. */
+  #relaunch(): void {
+    this.#logger.error({}, 'the thread that renews the leases died; another one is started')
+    this.#clock.setTimer(RELAUNCH_MS, () => {
+      if (this.#closed) return
+      this.#wanted = ''
+      const { worker, exited } = this.#launch()
+      this.#worker = worker
+      this.#exited = exited
+    })
+  }
+
+  #receive(message: FromThread): void {
+    if (this.#closed) return
+    if (message.type === 'hint') return this.#listener.hint(message.hint)
+    if (message.type === 'beat') {
+      Atomics.add(this.#ticks, 0, 1)
+      this.#listener.beat(message.beat, message.epoch)
+    } else if (!this.#away) this.#logger.warn({ error: message.error }, 'the leases could not be renewed')
+    this.#away = message.type === 'away'
   }
 
   setEpoch(epoch: number): void {
+    this.#start.epoch = epoch
     this.#post({ type: 'epoch', epoch })
   }
 
