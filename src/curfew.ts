@@ -33,12 +33,11 @@ export { CurfewError } from './core/errors.ts'
 export type { ExtensionAnswer } from './core/extension.ts'
 export { type Failure, HandlerError } from './core/failure.ts'
 export type { Logger } from './core/logger.ts'
-export type { Progress, Receipt, TaskStatus, TimeoutKind } from './core/states.ts'
+export type { CancelAnswer, Progress, Receipt, TaskStatus, TimeoutKind } from './core/states.ts'
 export { Stopped, TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from './core/task-errors.ts'
 export { type TaskContext, type TaskDefinition, type TaskOptions, task } from './definitions/task.ts'
 export type {
   AttemptView,
-  CancelAnswer,
   Explanation,
   MetricView,
   TaskEventView,

@@ -3,12 +3,11 @@ import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { decodeJson } from '../core/json.ts'
-import type { TaskStatus } from '../core/states.ts'
+import type { CancelAnswer, TaskStatus } from '../core/states.ts'
 import type { TaskErrorFields } from '../core/task-errors.ts'
 import { TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
 import type {
   AttemptView,
-  CancelAnswer,
   Explanation,
   Settled,
   TaskEventView,

@@ -12,6 +12,9 @@ export interface Failure {
   stack?: string
 }
 
+/** What a handler gave back although its attempt was stopped: JSON text, or why it failed. */
+export type LateResult = { output: string } | { failure: Failure }
+
 /** Throw it from a handler to say that another attempt would not help, or to give the failure a code. */
 export class HandlerError extends CurfewError {
   readonly retryable: boolean

@@ -40,3 +40,11 @@ export interface StopReason {
   kind?: TimeoutKind
   deadlineAt?: number
 }
+
+/** What a request to cancel is told, at once. */
+export type CancelAnswer =
+  | 'cancelled'
+  | 'pending_cancelled'
+  | 'already_cancelled'
+  | 'already_completed'
+  | 'not_found'

@@ -4,14 +4,16 @@
  * Invariants: a task ends once; a settled task has no attempt that anybody waits for; a retry starts only after
  * the attempt before it has stopped or its worker's lease is over.
  */
+
 import { unreachable } from '../core/errors.ts'
 import type { ExtensionState } from '../core/extension.ts'
 import { decideExtension, NO_EXTENSIONS } from '../core/extension.ts'
+import type { LateResult } from '../core/failure.ts'
 import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { TaskDraft } from './task-draft.ts'
-import type { AttemptInput, LateResult, TaskAnswer, TaskInput } from './task-input.ts'
+import type { AttemptInput, TaskAnswer, TaskInput } from './task-input.ts'
 import { nextDue } from './task-limits.ts'
 import { afterStop, failAttempt, fireDue, fireLimits, lateResult, loseAttempt } from './task-outcome.ts'
 

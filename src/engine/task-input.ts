@@ -1,10 +1,7 @@
 /** What can happen to a task, and what whoever made it happen is told. */
 import type { ExtensionAnswer } from '../core/extension.ts'
-import type { Failure } from '../core/failure.ts'
-import type { Progress, Receipt, StopReason } from '../core/states.ts'
-
-/** What a handler gave back although its attempt was stopped. */
-export type LateResult = { output: string } | { failure: Failure }
+import type { Failure, LateResult } from '../core/failure.ts'
+import type { CancelAnswer, Progress, Receipt, StopReason } from '../core/states.ts'
 
 export type AttemptInput = { token: string } & (
   | { type: 'completed'; output: string }
@@ -24,13 +21,6 @@ export type TaskInput =
   | { type: 'resume' }
   /** The process that ran its attempt is gone. `receipt`: what is known of what it left. */
   | { type: 'lost'; nodeId: string; receipt: Receipt; token?: string }
-
-export type CancelAnswer =
-  | 'cancelled'
-  | 'pending_cancelled'
-  | 'already_cancelled'
-  | 'already_completed'
-  | 'not_found'
 
 export type TaskAnswer =
   | { type: 'accepted' }

@@ -1,12 +1,12 @@
 /** What follows when an attempt or a limit is over: another attempt, or the task's outcome. */
 import { backoffMs } from '../core/backoff.ts'
-import type { Failure } from '../core/failure.ts'
+import type { Failure, LateResult } from '../core/failure.ts'
 import { MAX_LATE_BYTES } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskDraft } from './task-draft.ts'
 import { RECEIPT_MS, timeoutReason } from './task-draft.ts'
-import type { LateResult } from './task-input.ts'
+
 import type { ActiveLimit } from './task-limits.ts'
 import { activeLimits, startsAt, warningAt } from './task-limits.ts'
 

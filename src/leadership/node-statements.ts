@@ -31,8 +31,8 @@ export class NodeStatements {
     leadUntil: number
   }): Statement<{ epoch: number }> {
     return {
-      sql: `insert into ${this.#s}nodes (id, epoch, host, pid, pid_started, started_at, renewed_at, lead_until)
-        values ($1, 1, $2, $3, '', $4, $4, $5)
+      sql: `insert into ${this.#s}nodes (id, epoch, host, pid, started_at, renewed_at, lead_until)
+        values ($1, 1, $2, $3, $4, $4, $5)
         on conflict (id) do update set epoch = nodes.epoch + 1, renewed_at = $4, lead_until = $5, gone_at = null
         returning epoch`,
       params: [node.id, node.host, node.pid, node.now, node.leadUntil],

@@ -1,8 +1,10 @@
 /** The service port over this process's own manager. */
+
 import type { Clock } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
+import type { CancelAnswer } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { encodePolicy } from '../engine/policy-text.ts'
 import type { Answer } from '../engine/task-batch.ts'
@@ -15,7 +17,6 @@ import type { StoreTime } from '../store/store-time.ts'
 import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
 import type {
   AttemptView,
-  CancelAnswer,
   Explanation,
   ListRequest,
   MetricView,

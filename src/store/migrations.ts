@@ -16,7 +16,6 @@ create table {s}nodes (
   epoch {int4} not null,
   host text not null,
   pid {int4} not null,
-  pid_started text not null,
   started_at {int8} not null,
   renewed_at {int8} not null,
   lead_until {int8} not null,

@@ -3,7 +3,14 @@
  * In one process it is a direct call.
  */
 import type { Failure } from '../core/failure.ts'
-import type { AttemptStatus, Progress, Receipt, TaskStatus, TimeoutKind } from '../core/states.ts'
+import type {
+  AttemptStatus,
+  CancelAnswer,
+  Progress,
+  Receipt,
+  TaskStatus,
+  TimeoutKind,
+} from '../core/states.ts'
 
 /** Options of one call, checked and made whole by the caller. */
 export interface ScheduleRequest {
@@ -104,13 +111,6 @@ export interface ListRequest {
   cursor: string | null
   limit: number
 }
-
-export type CancelAnswer =
-  | 'cancelled'
-  | 'pending_cancelled'
-  | 'already_cancelled'
-  | 'already_completed'
-  | 'not_found'
 
 export interface MetricView {
   name: string

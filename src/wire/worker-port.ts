@@ -4,7 +4,7 @@
  * A worker never touches the store; a manager never touches a handler.
  */
 import type { ExtensionAnswer } from '../core/extension.ts'
-import type { Failure } from '../core/failure.ts'
+import type { Failure, LateResult } from '../core/failure.ts'
 import type { Progress, Receipt, StopReason } from '../core/states.ts'
 
 export interface WorkerHello {
@@ -51,9 +51,6 @@ export type DownMessage =
   | { type: 'stop'; taskId: string; token: string; reason: StopReason; graceMs: number }
   /** Its limits moved: what is left of them now. */
   | ({ type: 'limits'; taskId: string; token: string } & RemainingLimits)
-
-/** What a handler gave back although its attempt was stopped. */
-export type LateResult = { output: string } | { failure: Failure }
 
 export type Report = { taskId: string; token: string } & (
   | { type: 'completed'; output: string }

@@ -2,11 +2,13 @@
  * One attempt from its assignment to its last report. Owns its timers, the throttling of its beats and its way
  * down the stop ladder: abort signal, grace, forced end, receipt.
  */
+
 import type { Clock, Timer } from '../core/clock.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
+import type { LateResult } from '../core/failure.ts'
 import type { Progress, Receipt, StopReason } from '../core/states.ts'
 import { Stopped } from '../core/task-errors.ts'
-import type { Assignment, LateResult, Report, ReportAnswer } from '../wire/worker-port.ts'
+import type { Assignment, Report, ReportAnswer } from '../wire/worker-port.ts'
 import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
 import { remainingMsOf } from './task-context.ts'
 
