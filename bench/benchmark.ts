@@ -1,6 +1,6 @@
 // What a benchmark is, and the arithmetic they share.
 
-import type { OpenSession } from './contender.ts'
+import type { OpenAgents, OpenSession } from './contender.ts'
 
 export interface Metric {
   label: string
@@ -17,6 +17,7 @@ export interface Place {
   adminUrl: string
   quick: boolean
   open: OpenSession
+  openAgents: OpenAgents
 }
 
 /** By metric; a text says why there is no number. */

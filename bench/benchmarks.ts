@@ -1,4 +1,5 @@
 import type { Benchmark } from './benchmark.ts'
+import { agents } from './benchmarks/agents.ts'
 import { backlog } from './benchmarks/backlog.ts'
 import { bulk } from './benchmarks/bulk.ts'
 import { crash } from './benchmarks/crash.ts'
@@ -7,7 +8,9 @@ import { idle } from './benchmarks/idle.ts'
 import { oneByOne } from './benchmarks/one-by-one.ts'
 import { pickup } from './benchmarks/pickup.ts'
 import { raw } from './benchmarks/raw.ts'
+import { signals } from './benchmarks/signals.ts'
 import { timeouts } from './benchmarks/timeouts.ts'
+import { waitingAgents } from './benchmarks/waiting-agents.ts'
 
 /** In the order in which they run. */
 export const BENCHMARKS: Record<string, Benchmark> = {
@@ -20,4 +23,7 @@ export const BENCHMARKS: Record<string, Benchmark> = {
   crash,
   idle,
   backlog,
+  agents,
+  signals,
+  'waiting-agents': waitingAgents,
 }

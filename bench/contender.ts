@@ -41,3 +41,17 @@ export interface Session {
 }
 
 export type OpenSession = (options: SessionOptions) => Promise<Session>
+
+/** Agents of one kind: as many steps that do nothing as it was opened with, one after the other. */
+export interface AgentSession {
+  /** Starts so many at once; resolves when the store knows that all have ended. */
+  runAgents(count: number): Promise<void>
+  close(): Promise<void>
+}
+
+export interface AgentSessionOptions {
+  store: string
+  steps: number
+}
+
+export type OpenAgents = (options: AgentSessionOptions) => Promise<AgentSession>

@@ -1,6 +1,6 @@
 // Who takes part, over which store, and in what.
 
-import type { OpenSession } from './contender.ts'
+import type { OpenAgents, OpenSession } from './contender.ts'
 
 export interface ContenderEntry {
   store: 'postgres' | 'sqlite'
@@ -8,20 +8,23 @@ export interface ContenderEntry {
   /** Names of benchmarks. */
   takesPartIn: readonly string[]
   load: () => Promise<OpenSession>
+  loadAgents?: () => Promise<OpenAgents>
 }
 
 const RUNS_TASKS = ['bulk', 'one-by-one', 'pickup', 'idle']
+const RUNS_AGENTS = ['agents', 'waiting-agents', 'signals']
 
-const withoutEngine = async (): Promise<OpenSession> => () => {
-  throw new Error('the raw limit has no engine to open')
+const noTasks = async (): Promise<OpenSession> => () => {
+  throw new Error('takes no part in what is measured with tasks')
 }
 
 export const CONTENDERS: Record<string, ContenderEntry> = {
   'curfew-postgres': {
     store: 'postgres',
     kind: 'ours',
-    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts', 'deadlines', 'backlog'],
+    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS],
     load: async () => (await import('./contenders/curfew.ts')).openCurfew,
+    loadAgents: async () => (await import('./contenders/curfew-agents.ts')).openCurfewAgents,
   },
   'curfew-witness': {
     store: 'postgres',
@@ -32,8 +35,9 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   'curfew-sqlite': {
     store: 'sqlite',
     kind: 'ours',
-    takesPartIn: [...RUNS_TASKS, 'timeouts', 'deadlines', 'backlog'],
+    takesPartIn: [...RUNS_TASKS, 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS],
     load: async () => (await import('./contenders/curfew.ts')).openCurfew,
+    loadAgents: async () => (await import('./contenders/curfew-agents.ts')).openCurfewAgents,
   },
   'graphile-worker': {
     store: 'postgres',
@@ -50,14 +54,16 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   dbos: {
     store: 'postgres',
     kind: 'peer',
-    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts'],
+    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts', 'agents'],
     load: async () => (await import('./contenders/dbos.ts')).openDbos,
+    loadAgents: async () => (await import('./contenders/dbos-agents.ts')).openDbosAgents,
   },
   'dbos-direct': {
     store: 'postgres',
     kind: 'peer',
-    takesPartIn: ['pickup', 'one-by-one'],
+    takesPartIn: ['pickup', 'one-by-one', 'agents'],
     load: async () => (await import('./contenders/dbos.ts')).openDbosDirect,
+    loadAgents: async () => (await import('./contenders/dbos-agents.ts')).openDbosAgentsDirect,
   },
   'dbos-step': {
     store: 'postgres',
@@ -65,6 +71,32 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
     takesPartIn: ['timeouts'],
     load: async () => (await import('./contenders/dbos.ts')).openDbosStep,
   },
-  'raw-postgres': { store: 'postgres', kind: 'raw', takesPartIn: ['raw'], load: withoutEngine },
-  'raw-sqlite': { store: 'sqlite', kind: 'raw', takesPartIn: ['raw'], load: withoutEngine },
+  openworkflow: {
+    store: 'postgres',
+    kind: 'peer',
+    takesPartIn: ['agents'],
+    load: noTasks,
+    loadAgents: async () => (await import('./contenders/openworkflow.ts')).openOpenWorkflowAgents,
+  },
+  'raw-postgres': {
+    store: 'postgres',
+    kind: 'raw',
+    takesPartIn: ['raw', 'agents'],
+    load: noTasks,
+    loadAgents: async () => (await import('./benchmarks/raw-agents.ts')).openRawAgents,
+  },
+  'raw-postgres-overlapped': {
+    store: 'postgres',
+    kind: 'raw',
+    takesPartIn: ['agents'],
+    load: noTasks,
+    loadAgents: async () => (await import('./benchmarks/raw-agents.ts')).openRawAgentsOverlapped,
+  },
+  'raw-sqlite': {
+    store: 'sqlite',
+    kind: 'raw',
+    takesPartIn: ['raw', 'agents'],
+    load: noTasks,
+    loadAgents: async () => (await import('./benchmarks/raw-agents.ts')).openRawAgents,
+  },
 }

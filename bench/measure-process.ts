@@ -2,6 +2,7 @@
 
 import type { Measures } from './benchmark.ts'
 import { BENCHMARKS } from './benchmarks.ts'
+import type { OpenAgents } from './contender.ts'
 import { CONTENDERS } from './contenders.ts'
 
 export interface MeasureOrder {
@@ -22,8 +23,13 @@ if (import.meta.main) {
 
   async function measure(): Promise<MeasureAnswer> {
     try {
-      const open = await CONTENDERS[contender]!.load()
-      return { measures: await BENCHMARKS[benchmark]!.run({ contender, open, ...place }) }
+      const { load, loadAgents } = CONTENDERS[contender]!
+      const open = await load()
+      const openAgents: OpenAgents = async (options) => {
+        if (!loadAgents) throw new Error(`${contender} has no agents`)
+        return (await loadAgents())(options)
+      }
+      return { measures: await BENCHMARKS[benchmark]!.run({ contender, open, openAgents, ...place }) }
     } catch (error) {
       return { problem: error instanceof Error ? (error.stack ?? error.message) : String(error) }
     }

@@ -11,17 +11,25 @@ export type Figures = Record<string, Record<string, (number | string)[]>>
 export function printTable(name: string, benchmark: Benchmark, figures: Figures): string {
   const columns = Object.entries(benchmark.metrics).flatMap(([key, metric]) => {
     const best = bestPeer(figures, key, metric)
-    const print = (values: Figures[string]) => printValue(values[key] ?? [], metric)
-    const compare = (values: Figures[string]) => printRatio(values[key] ?? [], best)
-    const value = { header: metric.label, print }
-    return best === undefined ? [value] : [value, { header: 'to the best peer', print: compare }]
+    const limits = rawLimits(figures, key, metric)
+    const values = (contender: string) => figures[contender]![key] ?? []
+    const value = {
+      header: metric.label,
+      print: (contender: string) => printValue(values(contender), metric),
+    }
+    const toPeer = {
+      header: 'to the best peer',
+      print: (contender: string) => printRatio(values(contender), best),
+    }
+    const toLimit = {
+      header: 'to the raw limit',
+      print: (contender: string) => printRatio(values(contender), limits?.get(CONTENDERS[contender]!.store)),
+    }
+    return [value, ...(best === undefined ? [] : [toPeer]), ...(limits === undefined ? [] : [toLimit])]
   })
   const rows = [
     ['', ...columns.map(({ header }) => header)],
-    ...Object.entries(figures).map(([contender, values]) => [
-      contender,
-      ...columns.map(({ print }) => print(values)),
-    ]),
+    ...Object.keys(figures).map((contender) => [contender, ...columns.map(({ print }) => print(contender))]),
   ]
   const lines = alignColumns(columns.length > MOST_COLUMNS ? transpose(rows) : rows)
   return [`\n${name}: ${benchmark.title}`, ...lines.map((line) => `  ${line}`)].join('\n')
@@ -64,4 +72,18 @@ function bestPeer(figures: Figures, key: string, { better, compared }: Metric): 
     .filter((value) => typeof value === 'number')
   if (peers.length === 0) return undefined
   return better === 'higher' ? Math.max(...peers) : Math.min(...peers)
+}
+
+/** By store, where something else than the raw limit was measured beside it. */
+function rawLimits(figures: Figures, key: string, { compared }: Metric): Map<string, number> | undefined {
+  const names = Object.keys(figures)
+  const raw = names.filter((contender) => CONTENDERS[contender]!.kind === 'raw')
+  if (compared === false || raw.length === 0 || raw.length === names.length) return undefined
+  const limits = new Map<string, number>()
+  for (const contender of raw) {
+    const { store } = CONTENDERS[contender]!
+    const value = summarise(figures[contender]![key] ?? [])
+    if (typeof value === 'number') limits.set(store, Math.max(value, limits.get(store) ?? 0))
+  }
+  return limits
 }

@@ -11,9 +11,10 @@ import { durationMs } from './core/duration.ts'
 import { entryFile } from './core/entry-file.ts'
 import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
-import { MAX_CONCURRENCY } from './core/limits.ts'
+import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
+import type { AgentDefinition } from './definitions/agent.ts'
 import type { TaskDefinition } from './definitions/task.ts'
 import { checkName } from './definitions/task-policy.ts'
 import type { Engine } from './manager/engine.ts'
@@ -25,7 +26,8 @@ import { killMarked } from './worker/process-tree.ts'
 import { Supervisor } from './worker/supervisor.ts'
 import { Worker } from './worker/worker.ts'
 
-export type { ListOptions, ScheduleManyOptions, ScheduleOptions } from './client/client.ts'
+export { AgentHandle } from './client/agent-handle.ts'
+export type { ListOptions, ScheduleManyOptions, ScheduleOptions, StartOptions } from './client/client.ts'
 export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'
 export type { Clock } from './core/clock.ts'
 export type { Duration } from './core/duration.ts'
@@ -33,8 +35,30 @@ export { CurfewError } from './core/errors.ts'
 export type { ExtensionAnswer } from './core/extension.ts'
 export { type Failure, HandlerError } from './core/failure.ts'
 export type { Logger } from './core/logger.ts'
+export type { Outcome, SettledOutcomes } from './core/settled-outcomes.ts'
 export type { CancelAnswer, Progress, Receipt, TaskStatus, TimeoutKind } from './core/states.ts'
-export { Stopped, TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from './core/task-errors.ts'
+export {
+  AllTasksFailed,
+  JournalMismatch,
+  RunFailed,
+  Stopped,
+  TaskCancelled,
+  TaskFailed,
+  TaskTimedOut,
+  WaitTimedOut,
+} from './core/task-errors.ts'
+export {
+  type AgentContext,
+  type AgentDefinition,
+  type AgentOptions,
+  type AgentScheduleOptions,
+  agent,
+  type ChildOptions,
+  type RunOptions,
+  type StepHandle,
+  type WaitOptions,
+  type WorkHandle,
+} from './definitions/agent.ts'
 export { type TaskContext, type TaskDefinition, type TaskOptions, task } from './definitions/task.ts'
 export type {
   AttemptView,
@@ -42,6 +66,7 @@ export type {
   MetricView,
   TaskEventView,
   TaskView,
+  WaitView,
 } from './wire/task-service.ts'
 
 export interface OpenOptions {
@@ -49,6 +74,12 @@ export interface OpenOptions {
   store: string
   /** The tasks this process runs. Others can be scheduled by it and wait for a process that has their code. */
   tasks?: readonly TaskDefinition[]
+  /** The agents this process runs. */
+  agents?: readonly AgentDefinition[]
+  /** Turns of agents at a time in this process; a suspended agent takes none. */
+  turns?: number
+  /** Suspended agents that stay in memory, and the bytes they may take; the others are replayed when woken. */
+  residents?: { count?: number; bytes?: number }
   /** Attempts at a time in this process. */
   concurrency?: number
   /** Limits of queues, over all processes. `null` takes a limit away. */
@@ -92,7 +123,7 @@ export class Curfew extends Client {
         hint: 'The file of a task is imported there: open the engine in another file.',
       })
     }
-    const { tasks, concurrency, queues, workQueues } = checkOptions(options)
+    const { tasks, agents, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
     const logger = options.logger ?? defaultLogger(process.env.CURFEW_LOG ?? 'warn')
@@ -129,9 +160,14 @@ export class Curfew extends Client {
       const worker = new Worker({
         workerId: engine.nodeId,
         tasks,
+        agents,
+        turns,
+        residents,
         queues: workQueues,
         concurrency,
         clock,
+        randomness,
+        ids,
         logger,
         processes,
       })
@@ -211,7 +247,19 @@ async function endLeftovers(nodeId: string): Promise<void> {
 }
 
 function checkOptions(options: OpenOptions) {
-  const known = ['store', 'tasks', 'concurrency', 'queues', 'workQueues', 'witness', 'clock', 'logger']
+  const known = [
+    'store',
+    'tasks',
+    'agents',
+    'turns',
+    'residents',
+    'concurrency',
+    'queues',
+    'workQueues',
+    'witness',
+    'clock',
+    'logger',
+  ]
   for (const key of Object.keys(options)) {
     if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`)
   }
@@ -227,6 +275,20 @@ function checkOptions(options: OpenOptions) {
     if (names.has(definition.name)) throw invalid(`tasks: there are two tasks named '${definition.name}'`)
     names.add(definition.name)
   }
+  const { agents = [], turns = DEFAULT_TURNS } = options
+  for (const [i, definition] of agents.entries()) {
+    if (definition?.kind !== 'agent') throw invalid(`agents[${i}] is not an agent made with agent({ … })`)
+    if (names.has(definition.name)) throw invalid(`agents: the name '${definition.name}' is taken already`)
+    names.add(definition.name)
+  }
+  if (!Number.isInteger(turns) || turns < 1 || turns > MAX_CONCURRENCY) {
+    throw invalid(`turns must be a whole number from 1 to ${MAX_CONCURRENCY}, got ${turns}`)
+  }
+  const { count = MAX_RESIDENTS, bytes = MAX_RESIDENT_BYTES } = options.residents ?? {}
+  for (const [key, value] of Object.entries({ count, bytes })) {
+    if (!Number.isInteger(value) || value < 0)
+      throw invalid(`residents.${key} must be a whole number, got ${value}`)
+  }
   const rows = Object.entries(queues).map(([name, { concurrency: limit }]) => {
     checkName('queues: name', name)
     if (limit !== null && (!Number.isInteger(limit) || limit < 1)) {
@@ -234,7 +296,7 @@ function checkOptions(options: OpenOptions) {
     }
     return { name, concurrency: limit }
   })
-  return { tasks, concurrency, queues: rows, workQueues }
+  return { tasks, agents, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
 }
 
 function invalid(message: string): CurfewError {

@@ -3,11 +3,10 @@
 // compared, and the memory of the process. The others are copies of one scheduled task, made by SQL.
 
 import { DatabaseSync } from 'node:sqlite'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import type { Benchmark, Measures, Place } from '../benchmark.ts'
 import { Countdown, median } from '../benchmark.ts'
 import { probeDatabase } from '../database-probe.ts'
+import { heapMb } from '../process-usage.ts'
 
 const MEASURED = 5_000
 const REPEATS = 3
@@ -82,16 +81,9 @@ async function measure({ store, open }: Place): Promise<Sample> {
   })
   await left.done
   const perSecond = MEASURED / ((performance.now() - firstAt) / 1000)
-  collectGarbage()
-  const heapMb = process.memoryUsage().heapUsed / 2 ** 20
+  const heap = heapMb()
   await session.close()
-  return { perSecond, heapMb }
-}
-
-function collectGarbage(): void {
-  setFlagsFromString('--expose-gc')
-  const gc = runInNewContext('gc') as () => void
-  gc()
+  return { perSecond, heapMb: heap }
 }
 
 type Kind = (typeof KINDS)[number]

@@ -22,13 +22,13 @@ export interface RawStore {
 }
 
 const POLICY = encodePolicy(task({ name: 'noop', run: () => null }).policy)
-const NODE = `n_${'0'.repeat(26)}`
-const COLUMNS = 'name, queue, priority, status, ready, policy, node_id, created_at, start_at, grace_ms'
-const TYPES = ['text', 'text', 'int', 'text', 'int', 'text', 'text', 'int8', 'int8', 'int8']
+export const NODE = `n_${'0'.repeat(26)}`
+export const COLUMNS = 'name, queue, priority, status, ready, policy, node_id, created_at, start_at, grace_ms'
+export const TYPES = ['text', 'text', 'int', 'text', 'int', 'text', 'text', 'int8', 'int8', 'int8']
 
-function sharedValues(): (string | number)[] {
+export function sharedValues(name = 'noop', ready: 0 | 1 = 1): (string | number)[] {
   const now = Date.now()
-  return ['noop', 'default', 0, 'pending', 1, POLICY, NODE, now, now, 5_000]
+  return [name, 'default', 0, 'pending', ready, POLICY, NODE, now, now, 5_000]
 }
 
 function idSource(): () => string[] {
@@ -37,8 +37,8 @@ function idSource(): () => string[] {
 }
 
 const CLAIMABLE = `ready = 1 and queue = 'default' and name = 'noop' order by priority, id limit ${BATCH}`
-const STARTED = `status = 'running', ready = 0, live = 1, attempt = 1, started_seq = 2, seq = 2`
-const ENDED = `status = 'completed', live = 0, ended_seq = 3, seq = 3`
+export const STARTED = `status = 'running', ready = 0, live = 1, attempt = 1, started_seq = 2, seq = 2`
+export const ENDED = `status = 'completed', live = 0, ended_seq = 3, seq = 3`
 
 export async function openRawPostgres(url: string): Promise<RawStore> {
   const connect = async () => {
@@ -47,10 +47,7 @@ export async function openRawPostgres(url: string): Promise<RawStore> {
     return client
   }
   const [inserter, claimer, ender] = await Promise.all([connect(), connect(), connect()])
-  await inserter.query('create schema if not exists curfew')
-  for (const migration of [META_TABLE, ...MIGRATIONS]) {
-    await inserter.query(schemaText(migration, 'postgres'))
-  }
+  await createTables(inserter)
   const nextIds = idSource()
   const insert = `insert into curfew.tasks (id, input, ${COLUMNS})
     select u.id, u.input, ${TYPES.map((type, i) => `$${i + 3}::${type}`).join()}
@@ -84,10 +81,28 @@ export async function openRawPostgres(url: string): Promise<RawStore> {
   }
 }
 
-export function openRawSqlite(file: string): RawStore {
+export async function createTables(client: Client): Promise<void> {
+  await client.query('create schema if not exists curfew')
+  for (const migration of [META_TABLE, ...MIGRATIONS]) await client.query(schemaText(migration, 'postgres'))
+}
+
+export function createFile(file: string): DatabaseSync {
   const database = new DatabaseSync(file)
   database.exec('pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on')
   for (const migration of [META_TABLE, ...MIGRATIONS]) database.exec(schemaText(migration, 'sqlite'))
+  return database
+}
+
+/** Commits what the work has written. */
+export function commit<T>(database: DatabaseSync, work: () => T): T {
+  database.exec('begin immediate')
+  const result = work()
+  database.exec('commit')
+  return result
+}
+
+export function openRawSqlite(file: string): RawStore {
+  const database = createFile(file)
   const nextIds = idSource()
   const insert = database.prepare(
     `insert into tasks (id, input, ${COLUMNS})
@@ -101,20 +116,14 @@ export function openRawSqlite(file: string): RawStore {
     `update tasks set ${ENDED}, output = ?, ended_at = ?, settled_at = ?
     where id = ? and token = ? and status = 'running'`,
   )
-  const commit = <T>(work: () => T): T => {
-    database.exec('begin immediate')
-    const result = work()
-    database.exec('commit')
-    return result
-  }
   return {
     insert: () =>
-      commit(() => {
+      commit(database, () => {
         insert.run(...sharedValues(), JSON.stringify(nextIds().map((id, n) => [id, String(n)])))
       }),
-    claim: () => commit(() => claim.all(NODE, Date.now()) as unknown as Claimed[]),
+    claim: () => commit(database, () => claim.all(NODE, Date.now()) as unknown as Claimed[]),
     end: (claimed) =>
-      commit(() => {
+      commit(database, () => {
         const now = Date.now()
         for (const { id, token } of claimed) end.run('null', now, now, id, token)
       }),

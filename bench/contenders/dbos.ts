@@ -44,6 +44,25 @@ function pollingMs(purpose: Purpose): number {
 const SILENT = { debug: ignore, info: ignore, warn: ignore, error: ignore }
 function ignore(): void {}
 
+export const COUNT_UNFINISHED = `select count(*)::int from dbos.workflow_status
+  where status in ('ENQUEUED', 'PENDING', 'DELAYED')`
+
+export async function importDbos(store: string): Promise<{ DBOS: Dbos } & EventReceiver> {
+  const { DBOS } = await importPeer<{ DBOS: Dbos }>('@dbos-inc/dbos-sdk')
+  DBOS.setConfig({
+    name: 'bench',
+    applicationVersion: 'bench',
+    executorID: randomUUID(),
+    systemDatabaseUrl: store,
+    systemDatabasePoolSize: 20,
+    logger: SILENT,
+  })
+  const { prepareEnqueuedWorkflow, enqueueWorkflows } = await importPeer<EventReceiver>(
+    '@dbos-inc/dbos-sdk/eventreceiver',
+  )
+  return { DBOS, prepareEnqueuedWorkflow, enqueueWorkflows }
+}
+
 /** Through a queue: the durable way that any process may take up. Limits are the workflow's, kept in the store. */
 export const openDbos: OpenSession = (options) => open(options, { queue: QUEUE, limit: 'workflow' })
 
@@ -57,18 +76,7 @@ async function open(
   { store, purpose, concurrency, handler }: SessionOptions,
   way: { queue?: string; limit: 'workflow' | 'step' },
 ) {
-  const { DBOS } = await importPeer<{ DBOS: Dbos }>('@dbos-inc/dbos-sdk')
-  const { prepareEnqueuedWorkflow, enqueueWorkflows } = await importPeer<EventReceiver>(
-    '@dbos-inc/dbos-sdk/eventreceiver',
-  )
-  DBOS.setConfig({
-    name: 'bench',
-    applicationVersion: 'bench',
-    executorID: randomUUID(),
-    systemDatabaseUrl: store,
-    systemDatabasePoolSize: 20,
-    logger: SILENT,
-  })
+  const { DBOS, prepareEnqueuedWorkflow, enqueueWorkflows } = await importDbos(store)
   const probe = await probeDatabase(store)
   const deadlineOf = (id: string) =>
     probe.value<number>(
@@ -111,10 +119,7 @@ async function open(
       )
       await enqueueWorkflows(await Promise.all(workflows))
     },
-    unfinished: () =>
-      probe.value<number>(
-        `select count(*)::int from dbos.workflow_status where status in ('ENQUEUED', 'PENDING', 'DELAYED')`,
-      ),
+    unfinished: () => probe.value<number>(COUNT_UNFINISHED),
     decisionLateness: async () =>
       (
         await probe.rows<{ ms: number }>(

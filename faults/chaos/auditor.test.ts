@@ -90,6 +90,8 @@ function add(run: Run, id: string, plan: Plan, told: [string, number, object][])
   run.records.push({
     view: {
       id,
+      kind: 'task',
+      parentId: null,
       name: plan.task,
       queue: 'default',
       priority: 0,
@@ -115,6 +117,9 @@ function add(run: Run, id: string, plan: Plan, told: [string, number, object][])
     events,
     explanation: {
       id,
+      kind: 'task',
+      waits: [],
+      journal: null,
       name: plan.task,
       status,
       summary: '',
@@ -286,6 +291,8 @@ const doctored: [string, string, (run: Run) => void][] = [
     'everything ends',
     (run) =>
       recordOf(run, 't_hung').explanation.attempts.push({
+        taskId: 't_1',
+        name: 'work',
         attempt: 1,
         status: 'stopping',
         startedAt: T0,

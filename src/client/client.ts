@@ -6,11 +6,14 @@ import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { TASK_STATUSES } from '../core/states.ts'
+import type { AgentDefinition, AgentOptions } from '../definitions/agent.ts'
+import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { parseInput } from '../definitions/input-schema.ts'
 import type { TaskDefinition, TaskOptions } from '../definitions/task.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkName } from '../definitions/task-policy.ts'
 import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
+import { AgentHandle } from './agent-handle.ts'
 import { TaskHandle } from './task-handle.ts'
 
 export interface ScheduleOptions extends TaskOptions {
@@ -25,19 +28,27 @@ export type ScheduleManyOptions = Omit<ScheduleOptions, 'key'> & {
   keys?: readonly string[]
 }
 
+export interface StartOptions extends AgentOptions {
+  /** Unique per agent name for as long as the record lives: a second call answers the first one's run. */
+  key?: string
+}
+
 export interface ListOptions {
   status?: TaskStatus | readonly TaskStatus[]
   name?: string
   queue?: string
   timeoutKind?: TimeoutKind
+  kind?: 'task' | 'agent'
+  /** What this agent scheduled. */
+  parent?: string
   cursor?: string
   limit?: number
 }
 
-/** A task that takes nothing is scheduled without an input. */
-type ScheduleArguments<Input> = undefined extends Input
-  ? [input?: Input, options?: ScheduleOptions]
-  : [input: Input, options?: ScheduleOptions]
+/** What takes nothing is scheduled without an input. */
+type WithInput<Input, Options> = undefined extends Input
+  ? [input?: Input, options?: Options]
+  : [input: Input, options?: Options]
 
 export class Client {
   readonly #service: TaskService
@@ -49,7 +60,7 @@ export class Client {
   /** Stores one task; when this resolves it is committed. */
   async schedule<Input, Output>(
     definition: TaskDefinition<Input, Output>,
-    ...[input, options = {}]: ScheduleArguments<Input>
+    ...[input, options = {}]: WithInput<Input, ScheduleOptions>
   ): Promise<TaskHandle<Output>> {
     const { key, ...rest } = options
     const keys = key === undefined ? undefined : [key]
@@ -75,13 +86,14 @@ export class Client {
       throw new CurfewError('invalid_option', `keys: ${keys.length} keys for ${inputs.length} inputs`)
     }
     const request = {
+      kind: 'task' as const,
       name: definition.name,
       policy: policyOf(definition, taskOptions),
       start: startOf(definition.name, delay, startAt),
     }
     const tasks: ScheduleRequest['tasks'] = []
     for (const [i, input] of inputs.entries()) {
-      if (definition.schema) await parseInput(definition.name, definition.schema, input)
+      if (definition.schema) await parseInput(definition.kind, definition.name, definition.schema, input)
       const what =
         inputs.length === 1 ? `input of task ${definition.name}` : `input ${i} of task ${definition.name}`
       const key = keys?.[i]
@@ -97,6 +109,44 @@ export class Client {
     return (await allOrFirstError(steps)).flat()
   }
 
+  /** Stores the start of an agent; when this resolves it is committed. */
+  async start<Input, Output>(
+    definition: AgentDefinition<Input, Output>,
+    ...[input, options = {}]: WithInput<Input, StartOptions>
+  ): Promise<AgentHandle<Output>> {
+    if (definition?.kind !== 'agent') {
+      throw new CurfewError('invalid_option', 'start takes an agent made with agent({ … })')
+    }
+    const { name, schema } = definition
+    const { key, ...agentOptions } = options
+    const policy = Object.keys(agentOptions).length
+      ? applyAgentOptions(`agent ${name}`, definition.policy, agentOptions, 'call')
+      : definition.policy
+    if (schema) await parseInput('agent', name, schema, input)
+    const run = {
+      input: encodeJson(input, `input of agent ${name}`),
+      key: key === undefined ? null : checkName(`agent ${name}: key`, key, MAX_KEY_LENGTH),
+    }
+    const [started] = await this.#service.schedule({
+      kind: 'agent',
+      name,
+      policy,
+      start: { delayMs: 0 },
+      tasks: [run],
+    })
+    return new AgentHandle<Output>(this.#service, started?.id ?? '', started?.existing)
+  }
+
+  /** The agent with this id, whether or not there is one. */
+  agent<Output = unknown>(id: string): AgentHandle<Output> {
+    return new AgentHandle<Output>(this.#service, checkName('agent id', id))
+  }
+
+  /** Lets a parked agent or task go on. */
+  async resume(id: string): Promise<void> {
+    await this.#service.resume(checkName('id', id))
+  }
+
   /** The task with this id, whether or not there is one. */
   task<Output = unknown>(id: string): TaskHandle<Output> {
     return new TaskHandle<Output>(this.#service, checkName('task id', id))
@@ -104,7 +154,7 @@ export class Client {
 
   /** Newest first; `cursor` of one page asks for the next. */
   async list(options: ListOptions = {}): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    const { status, name, queue, timeoutKind, cursor, limit = 100 } = options
+    const { status, name, queue, timeoutKind, kind, parent, cursor, limit = 100 } = options
     const statuses = status === undefined ? null : typeof status === 'string' ? [status] : [...status]
     for (const one of statuses ?? []) {
       if (!TASK_STATUSES.includes(one)) {
@@ -122,6 +172,8 @@ export class Client {
       name: name ?? null,
       queue: queue ?? null,
       timeoutKind: timeoutKind ?? null,
+      kind: kind ?? null,
+      parentId: parent ?? null,
       cursor: cursor ?? null,
       limit,
     })

@@ -4,8 +4,7 @@ import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { decodeJson } from '../core/json.ts'
 import type { CancelAnswer, TaskStatus } from '../core/states.ts'
-import type { TaskErrorFields } from '../core/task-errors.ts'
-import { TaskCancelled, TaskFailed, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
+import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
 import type {
   AttemptView,
   Explanation,
@@ -68,9 +67,10 @@ export class TaskHandle<Output = unknown> {
     const ledger = await this.#service.attempts(this.id)
     const errors: string[] = []
     if (status !== 'cancelled') errors.push(`it was not cancelled: it is ${status}`)
-    for (const { attempt, receipt } of ledger) {
-      if (receipt === 'abandoned') errors.push(`attempt ${attempt} ignored its signal and still runs`)
-      if (receipt === 'unreachable') errors.push(`attempt ${attempt}: its worker did not answer`)
+    for (const { attempt, receipt, taskId, name } of ledger) {
+      const which = `attempt ${attempt}${taskId === this.id ? '' : ` of task ${name} (${taskId})`}`
+      if (receipt === 'abandoned') errors.push(`${which} ignored its signal and still runs`)
+      if (receipt === 'unreachable') errors.push(`${which}: its worker did not answer`)
     }
     return { success: errors.length === 0, errors, ledger }
   }
@@ -99,23 +99,4 @@ export class TaskHandle<Output = unknown> {
     if (!settled) throw new WaitTimedOut(`task ${this.id}`, timeoutMs ?? 0)
     return settled
   }
-}
-
-function outcomeError(view: TaskView): CurfewError {
-  const fields: TaskErrorFields = {
-    taskId: view.id,
-    name: view.name,
-    attempts: view.attempts,
-    deadlineAt: view.deadlineAt,
-    receipt: view.receipt,
-    progress: view.progress,
-    details: view.details,
-  }
-  if (view.status === 'cancelled') return new TaskCancelled(fields)
-  if (view.status === 'timed_out') {
-    const { timeoutKind, timeoutMs, startedAt, failure } = view
-    return new TaskTimedOut({ ...fields, kind: timeoutKind ?? 'total', timeoutMs, startedAt, failure })
-  }
-  const failure = view.failure ?? { code: 'failed', message: 'it failed', retryable: false }
-  return new TaskFailed({ ...fields, failure })
 }

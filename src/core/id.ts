@@ -8,7 +8,8 @@ const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
 const TIME_LENGTH = 10
 const CHANCE_LENGTH = 16
 
-export type IdPrefix = 't' | 'n' | 'a'
+/** Task, agent (g), node, attempt or turn. */
+export type IdPrefix = 't' | 'g' | 'n' | 'a'
 
 export class IdSource {
   readonly #randomness: Randomness

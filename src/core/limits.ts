@@ -26,6 +26,17 @@ export const MAX_FAILURE_TEXT = 8 * 1024
 export const MAX_PAGE = 1_000
 export const MAX_RETRIES = 1_000
 export const MAX_CONCURRENCY = 10_000
+/** Steps of one agent: its journal is replayed whole. */
+export const MAX_STEPS = 50_000
+/** Signals that nobody has taken, per agent. */
+export const MAX_WAITING_SIGNALS = 10_000
+/** Agents that stay in memory while they wait; the others are replayed when they are woken. */
+export const MAX_RESIDENTS = 1_000
+export const MAX_RESIDENT_BYTES = 64 * 1024 * 1024
+/** Turns a process runs at a time unless set. */
+export const DEFAULT_TURNS = 100
+/** Records of a journal in one answer. */
+export const MAX_JOURNAL_PAGE = 1_000
 /** Rows a retention sweep deletes in one transaction. */
 export const MAX_SWEPT = 500
 /** Request ids of extensions an attempt remembers. */

@@ -1,10 +1,19 @@
 /** The states and kinds of DESIGN.md section 2: one spelling, in code, SQL, wire and docs. */
 
-export const TASK_STATUSES = ['pending', 'running', 'completed', 'failed', 'timed_out', 'cancelled'] as const
+/** `cancelling` is of agents alone: their clean-up, and what is below them, has not ended yet. */
+export const TASK_STATUSES = [
+  'pending',
+  'running',
+  'cancelling',
+  'completed',
+  'failed',
+  'timed_out',
+  'cancelled',
+] as const
 export type TaskStatus = (typeof TASK_STATUSES)[number]
 
 export function isEnded(status: TaskStatus): boolean {
-  return status !== 'pending' && status !== 'running'
+  return status !== 'pending' && status !== 'running' && status !== 'cancelling'
 }
 
 export type AttemptStatus =
@@ -17,7 +26,7 @@ export type AttemptStatus =
   | 'lost'
 
 /** Which limit fired. Those of a task, in the order in which they are looked at when several are due. */
-export const TASK_TIMEOUT_KINDS = ['total', 'queue', 'execution', 'heartbeat', 'stuck'] as const
+export const TASK_TIMEOUT_KINDS = ['agent', 'total', 'queue', 'execution', 'heartbeat', 'stuck'] as const
 export type TimeoutKind = (typeof TASK_TIMEOUT_KINDS)[number]
 
 /**

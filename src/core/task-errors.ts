@@ -1,13 +1,17 @@
 /** The errors a caller meets when work it waits for did not complete. */
 
+import type { EndedWork } from './agent-journal.ts'
 import { formatDuration } from './duration.ts'
 import { CurfewError } from './errors.ts'
 import type { Failure } from './failure.ts'
+import type { SettledOutcomes } from './settled-outcomes.ts'
 import type { Progress, Receipt, TimeoutKind } from './states.ts'
 
 export interface TaskErrorFields {
   taskId: string
   name: string
+  /** What it is about; an agent's attempts are its turns. */
+  work?: 'task' | 'agent'
   attempts: number
   /** The total deadline, if there is one. */
   deadlineAt: number | null
@@ -54,16 +58,11 @@ export class TaskTimedOut extends TaskError {
     },
   ) {
     const after = fields.timeoutMs === null ? '' : ` after ${formatDuration(fields.timeoutMs)}`
-    super(
-      'task_timed_out',
-      `task ${fields.name} (${fields.taskId}) timed out${after}: ${MEANING[fields.kind]}`,
-      fields,
-      {
-        ...(fields.receipt === 'abandoned' && {
-          hint: "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it.",
-        }),
-      },
-    )
+    super('task_timed_out', `${who(fields)} timed out${after}: ${MEANING[fields.kind]}`, fields, {
+      ...(fields.receipt === 'abandoned' && {
+        hint: "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it.",
+      }),
+    })
     this.kind = fields.kind
     this.timeoutMs = fields.timeoutMs
     this.startedAt = fields.startedAt
@@ -72,6 +71,7 @@ export class TaskTimedOut extends TaskError {
 }
 
 const MEANING: Record<TimeoutKind, string> = {
+  agent: 'its timeout was over',
   total: 'its timeout, from scheduling over all attempts, was over',
   queue: 'nobody started it within its queueTimeout',
   execution: 'an attempt took longer than its attemptTimeout',
@@ -83,23 +83,99 @@ export class TaskFailed extends TaskError {
   readonly failure: Failure
 
   constructor(fields: TaskErrorFields & { failure: Failure }) {
-    super('task_failed', `task ${fields.name} (${fields.taskId}) failed: ${fields.failure.message}`, fields)
+    super('task_failed', `${who(fields)} failed: ${fields.failure.message}`, fields)
     this.failure = fields.failure
   }
 }
 
 export class TaskCancelled extends TaskError {
   constructor(fields: TaskErrorFields) {
-    super('task_cancelled', `task ${fields.name} (${fields.taskId}) was cancelled`, fields)
+    super('task_cancelled', `${who(fields)} was cancelled`, fields)
   }
+}
+
+function who({ work = 'task', name, taskId }: TaskErrorFields): string {
+  return `${work} ${name} (${taskId})`
+}
+
+/** None of those that were waited for completed. */
+export class AllTasksFailed extends CurfewError {
+  /** In the order in which they were given. */
+  readonly errors: readonly Error[]
+
+  constructor(errors: readonly Error[]) {
+    const messages = errors.map((error, i) => `  ${i}: ${error.message}`).join('\n')
+    super('all_tasks_failed', `none of ${errors.length} completed:\n${messages}`, {
+      fields: { errors: errors.map((error) => (error as Partial<CurfewError>).code ?? error.name) },
+    })
+    this.errors = errors
+  }
+}
+
+/** What whoever waits for work that did not complete is told. */
+export function outcomeError(ended: EndedWork): CurfewError {
+  const fields: TaskErrorFields = {
+    taskId: ended.id,
+    name: ended.name,
+    work: ended.kind,
+    attempts: ended.attempts,
+    deadlineAt: ended.deadlineAt,
+    receipt: ended.receipt,
+    progress: ended.progress,
+    details: ended.details,
+  }
+  if (ended.status === 'cancelled') return new TaskCancelled(fields)
+  if (ended.status === 'timed_out') {
+    const { timeoutKind, timeoutMs, startedAt, failure } = ended
+    return new TaskTimedOut({ ...fields, kind: timeoutKind ?? 'total', timeoutMs, startedAt, failure })
+  }
+  const failure = ended.failure ?? { code: 'failed', message: 'it failed', retryable: false }
+  return new TaskFailed({ ...fields, failure })
 }
 
 /** The wait was over before the work was. The work goes on. */
 export class WaitTimedOut extends CurfewError {
-  constructor(what: string, timeoutMs: number) {
+  readonly timeoutMs: number
+  /** Of a wait for several: what had ended, and what had not. */
+  readonly settled: SettledOutcomes | null
+
+  constructor(what: string, timeoutMs: number, settled: SettledOutcomes | null = null) {
     super('wait_timed_out', `${what} did not end within ${formatDuration(timeoutMs)}`, {
       fields: { timeoutMs },
     })
+    this.timeoutMs = timeoutMs
+    this.settled = settled
+  }
+}
+
+/** What `ctx.run` was given failed, and was not tried again. */
+export class RunFailed extends CurfewError {
+  readonly failure: Failure
+
+  constructor(name: string, failure: Failure) {
+    super('run_failed', `run ${name} failed: ${failure.message}`, { fields: { name, failure } })
+    this.failure = failure
+  }
+}
+
+/** The code of an agent did not ask for what its journal holds: it was changed under a live run. */
+export class JournalMismatch extends CurfewError {
+  readonly step: number
+  readonly expected: string
+  readonly got: string | null
+
+  constructor(step: number, expected: string, got: string | null) {
+    super(
+      'journal_mismatch',
+      `step ${step}: the journal has ${expected}, the code ${got === null ? 'did not come to it' : `asked for ${got}`}`,
+      {
+        hint: 'The code changed under a live run, or depends on something that is not from ctx. Deploy code that takes the same steps, then resume the run.',
+        fields: { step, expected, got },
+      },
+    )
+    this.step = step
+    this.expected = expected
+    this.got = got
   }
 }
 

@@ -3,17 +3,32 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { CurfewError } from '../core/errors.ts'
 
 export async function parseInput(
+  kind: 'task' | 'agent',
   name: string,
   schema: StandardSchemaV1 | null,
   input: unknown,
 ): Promise<unknown> {
   if (!schema) return input
-  const result = await schema['~standard'].validate(input)
+  return valueOf(kind, name, await schema['~standard'].validate(input))
+}
+
+/** Where nothing may be awaited: a schema that answers later is asked again where the work runs. */
+export function checkInputNow(
+  kind: 'task' | 'agent',
+  name: string,
+  schema: StandardSchemaV1,
+  input: unknown,
+): void {
+  const result = schema['~standard'].validate(input)
+  if (!(result instanceof Promise)) valueOf(kind, name, result)
+}
+
+function valueOf(kind: string, name: string, result: StandardSchemaV1.Result<unknown>): unknown {
   if (!result.issues) return result.value
   const issues = result.issues.map(({ path, message }) => ({ path: pathText(path), message }))
   throw new CurfewError(
     'invalid_input',
-    `input of task ${name}: ${issues.map(({ path, message }) => (path ? `${path}: ${message}` : message)).join('; ')}`,
+    `input of ${kind} ${name}: ${issues.map(({ path, message }) => (path ? `${path}: ${message}` : message)).join('; ')}`,
     { fields: { issues, retryable: false } },
   )
 }

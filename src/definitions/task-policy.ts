@@ -31,6 +31,8 @@ export interface TaskPolicy {
   priority: number
   atMostOnce: boolean
   retentionMs: number
+  /** Of agents: the budget of their clean-up. */
+  cleanupMs: number
   extensions: ExtensionRules
   /** Where each limit was set; one that is missing was not set at all. */
   origins: Partial<Record<LimitKey, Origin>>
@@ -52,6 +54,7 @@ export const DEFAULT_POLICY: TaskPolicy = {
   priority: 0,
   atMostOnce: false,
   retentionMs: 7 * 86_400_000,
+  cleanupMs: 30_000,
   extensions: DEFAULT_EXTENSION_RULES,
   origins: {},
 }
@@ -162,7 +165,11 @@ export function policyWarnings(policy: TaskPolicy): string[] {
   return warnings
 }
 
-function checkBackoff(at: string, base: Backoff, options: NonNullable<TaskOptions['backoff']>): Backoff {
+export function checkBackoff(
+  at: string,
+  base: Backoff,
+  options: NonNullable<TaskOptions['backoff']>,
+): Backoff {
   const { initial, factor, max, jitter, ...unknown } = object(at, 'backoff', options)
   refuseUnknown(`${at}: backoff`, unknown)
   const initialMs = initial === undefined ? base.initialMs : zeroOrMore(at, 'backoff.initial', initial)
@@ -206,7 +213,7 @@ function refuseUnknown(at: string, unknown: object): void {
   if (key !== undefined) throw invalid(at, key, 'is not an option')
 }
 
-function isSchema(value: unknown): boolean {
+export function isSchema(value: unknown): boolean {
   return (typeof value === 'object' || typeof value === 'function') && value !== null && '~standard' in value
 }
 
@@ -230,7 +237,7 @@ export function checkName(what: string, name: unknown, maxLength = MAX_NAME_LENG
   return name
 }
 
-function zeroOrMore(at: string, key: string, duration: Duration): number {
+export function zeroOrMore(at: string, key: string, duration: Duration): number {
   return isZero(duration) ? 0 : durationMs(duration, `${at}: ${key}`)
 }
 
@@ -256,6 +263,6 @@ function oneOf<const T extends string>(at: string, key: string, value: unknown, 
   return value as T
 }
 
-function invalid(at: string, key: string, why: string): CurfewError {
+export function invalid(at: string, key: string, why: string): CurfewError {
   return new CurfewError('invalid_option', `${at}: ${key} ${why}`, { fields: { key } })
 }

@@ -40,16 +40,18 @@ describe('parseInput', () => {
   const schema = z.object({ url: z.string(), sizes: z.array(z.object({ width: z.number() })).default([]) })
 
   test('hands back what the schema makes of it', async () => {
-    expect(await parseInput('resize', schema, { url: 'x' })).toEqual({ url: 'x', sizes: [] })
+    expect(await parseInput('task', 'resize', schema, { url: 'x' })).toEqual({ url: 'x', sizes: [] })
   })
 
   test('leaves it alone without a schema', async () => {
     const input = { anything: 1 }
-    expect(await parseInput('resize', null, input)).toBe(input)
+    expect(await parseInput('task', 'resize', null, input)).toBe(input)
   })
 
   test('names the task, and each place with what is wrong there', async () => {
-    await expect(parseInput('resize', schema, { url: 5, sizes: [{ width: 'x' }] })).rejects.toMatchObject({
+    await expect(
+      parseInput('task', 'resize', schema, { url: 5, sizes: [{ width: 'x' }] }),
+    ).rejects.toMatchObject({
       code: 'invalid_input',
       message: expect.stringMatching(/^input of task resize: url: .+; sizes\.0\.width: /),
       fields: {
@@ -69,6 +71,8 @@ describe('parseInput', () => {
         }),
       },
     }
-    await expect(parseInput('resize', later, 1)).rejects.toThrow('input of task resize: a.b.0: no; at all')
+    await expect(parseInput('task', 'resize', later, 1)).rejects.toThrow(
+      'input of task resize: a.b.0: no; at all',
+    )
   })
 })

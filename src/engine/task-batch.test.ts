@@ -162,7 +162,14 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   })
 
   test('what a batch schedules it may claim as well', async () => {
-    const wish = { token: 'a_1', names: ['resize'], queues: ['default'], limitedQueues: [], slots: 2 }
+    const wish = {
+      token: 'a_1',
+      names: ['resize'],
+      queues: ['default'],
+      limitedQueues: [],
+      slots: 2,
+      turns: null,
+    }
     const tasks = ['t_1', 't_2', 't_3'].map((id) => newTask({ id }))
     const { committed } = await apply([{ type: 'schedule', name: 'resize', tasks: () => tasks }], wish)
     expect(committed.claimed.map(({ id }) => id).sort()).toEqual(['t_1', 't_2'])

@@ -6,23 +6,29 @@ import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
-import type { ClaimedTask, NewTask } from '../store/hot-statements.ts'
+import type { ClaimedTask, NewBelow, NewTask } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { run, runAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
+import { AgentBatch } from './agent-batch.ts'
+import type { AgentInput } from './agent-input.ts'
 import { decideTask } from './task-decide.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer, TaskInput } from './task-input.ts'
 
 export type Command =
-  | { type: 'input'; taskId: string; input: TaskInput }
+  /** `scope`: its place below an agent, null for a task on its own; left out where the caller does not know. */
+  | { type: 'input'; taskId: string; input: TaskInput; scope?: Scope | null }
+  /** `rootId`: left out where the caller does not know. */
+  | { type: 'agent'; agentId: string; input: AgentInput; rootId?: string }
   | { type: 'fire' }
   /** Attempts of a process that is gone; `lease`: only those whose lease is over. */
   | { type: 'lose'; nodeId: string; receipt: Receipt; lease: { renewedAt: number; baseMs: number } | null }
   /** All of one name. */
-  | { type: 'schedule'; name: string; tasks: (now: number) => NewTask[] }
+  | { type: 'schedule'; name: string; tasks: (now: number) => (NewTask | NewBelow)[] }
 
 export type Answer =
   | TaskAnswer
@@ -38,6 +44,7 @@ export interface ClaimWish {
   queues: readonly string[]
   limitedQueues: readonly string[]
   slots: number
+  turns: TurnWish | null
 }
 
 export interface Committed {
@@ -46,8 +53,9 @@ export interface Committed {
   recorded: { row: TaskRow; event: TaskEventBody; at: number }[]
   completed: { id: string; token: string; output: string }[]
   claimed: ClaimedTask[]
+  turns: StartedTurn[]
   wish: ClaimWish | null
-  newTasks: NewTask[]
+  newTasks: (NewTask | NewBelow)[]
   /** The earliest moment anything written here is due. */
   dueAt: number
 }
@@ -61,6 +69,16 @@ export interface BatchContext {
   chance: () => number
 }
 
+/** A report that the guarded write did not take: the batch is decided again, this time with its row. */
+export class ColdReports extends Error {
+  readonly taskIds: readonly string[]
+
+  constructor(taskIds: readonly string[]) {
+    super('curfew: reports have to be decided with their rows')
+    this.taskIds = taskIds
+  }
+}
+
 export class TaskBatch {
   readonly answers: Answer[]
   readonly committed: Committed
@@ -69,9 +87,24 @@ export class TaskBatch {
   readonly #changed = new Set<string>()
   readonly #drafts: TaskDraft[] = []
   readonly #parked: { id: string; reason: string }[] = []
+  readonly #agents: AgentBatch
+  /** Tasks whose reports are not decided by a guarded write. */
+  readonly #cold: ReadonlySet<string>
 
-  constructor(context: BatchContext, now: number, wish: ClaimWish | null) {
+  constructor(context: BatchContext, now: number, wish: ClaimWish | null, cold: ReadonlySet<string> = NONE) {
     this.#context = context
+    this.#cold = cold
+    this.#agents = new AgentBatch({
+      statements: context.statements,
+      nodeId: context.nodeId,
+      peers: context.peers,
+      now,
+      wish: wish?.turns ?? null,
+      rows: this.#rows,
+      cancelTask: (row) => void this.#decideRow(row, { type: 'cancel' }),
+      decided: (draft) => this.#decided(draft),
+      effect: (effect) => this.committed.effects.push(effect),
+    })
     this.answers = []
     this.committed = {
       now,
@@ -79,6 +112,7 @@ export class TaskBatch {
       recorded: [],
       completed: [],
       claimed: [],
+      turns: [],
       wish,
       newTasks: [],
       dueAt: Infinity,
@@ -86,9 +120,14 @@ export class TaskBatch {
   }
 
   *apply(commands: readonly Command[]): Work<this> {
+    yield* this.#lockAgents(commands)
     const rest = yield* this.#applyHot(commands)
     yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
-    for (const { command, index } of rest) if (isReport(command)) this.answers[index] = this.#decide(command)
+    yield* this.#agents.prepare(rest.flatMap(({ command }) => (command.type === 'agent' ? [command] : [])))
+    for (const { command, index } of rest) {
+      if (isReport(command)) this.answers[index] = this.#decide(command)
+      if (command.type === 'agent') this.answers[index] = this.#decideAgent(command)
+    }
     for (const { command, index } of rest) {
       if (command.type === 'fire') this.answers[index] = yield* this.#fire()
       if (command.type === 'lose') this.answers[index] = yield* this.#lose(command)
@@ -96,10 +135,52 @@ export class TaskBatch {
     for (const { command, index } of rest) {
       if (command.type === 'input' && !isReport(command)) this.answers[index] = this.#decide(command)
     }
+    yield* this.#agents.propagate()
+    this.#agents.startTurns()
     yield* this.#flush()
     yield* this.#schedule(commands)
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
+    yield* this.#agents.claim()
+    yield* this.#gatherResults(commands)
     return this
+  }
+
+  /** The rows at the top of everything that has an agent above it, before any other: then nothing of theirs races. */
+  *#lockAgents(commands: readonly Command[]): Work<void> {
+    const { statements } = this.#context
+    const wanted = new Set<string>()
+    const unknown: string[] = []
+    for (const command of commands) {
+      if (command.type === 'agent') {
+        if (command.rootId === undefined) unknown.push(command.agentId)
+        else wanted.add(command.rootId).add(command.agentId)
+      } else if (command.type === 'input') {
+        if (command.scope) wanted.add(command.scope.rootId).add(command.scope.parentId)
+        else if (command.scope === undefined) unknown.push(command.taskId)
+      }
+    }
+    if (unknown.length) {
+      for (const { id, kind, parentId, rootId } of yield* run(statements.agents.places(unknown))) {
+        if (kind === 'agent') wanted.add(id)
+        if (parentId !== null) wanted.add(parentId)
+        if (rootId !== null) wanted.add(rootId)
+      }
+    }
+    yield* this.#load([...wanted])
+  }
+
+  *#gatherResults(commands: readonly Command[]): Work<void> {
+    const asking = commands.flatMap((command, index) => {
+      const answer = this.answers[index]
+      const more = command.type === 'agent' && answer?.type === 'turn' && answer.state === 'more'
+      return more ? [{ agentId: command.agentId, index }] : []
+    })
+    const results = yield* this.#agents.gatherResults(asking.map(({ agentId }) => agentId))
+    for (const { agentId, index } of asking) {
+      const upTo = this.#rows.get(agentId)?.results ?? 0
+      this.answers[index] = { type: 'turn', state: 'more', results: results.get(agentId) ?? [], upTo }
+    }
+    this.committed.turns = this.#agents.started
   }
 
   /** Good ends and heartbeats need no row: a guarded write decides. What it does not change goes the long way. */
@@ -111,13 +192,17 @@ export class TaskBatch {
     // One of each kind per task: which of two was meant by a changed row could not be told.
     const completing = new Map<string, number>()
     const beating = new Map<string, number>()
+    const below: (Scope & { id: string; token: string; output: string })[] = []
     for (let index = 0; index < commands.length; index++) {
       const command = commands[index] as Command
       if (command.type !== 'input') continue
-      const { taskId: id, input } = command
+      const { taskId: id, input, scope } = command
+      if (this.#cold.has(id) || scope === undefined) continue
       if (input.type === 'completed' && !completing.has(id)) {
         completing.set(id, index)
-        completed.push({ id, token: input.token, output: input.output })
+        const { token, output } = input
+        if (scope && this.#rows.has(scope.parentId)) below.push({ ...scope, id, token, output })
+        else completed.push({ id, token, output })
       } else if (input.type === 'beat' && !beating.has(id)) {
         beating.set(id, index)
         const progress = input.progress ? JSON.stringify(input.progress) : null
@@ -134,6 +219,17 @@ export class TaskBatch {
         if (this.answers[completing.get(task.id) as number]) this.committed.completed.push(task)
       }
     }
+    if (below.length) {
+      const places = this.#agents.settleHot(below)
+      const rows = below.map((task) => ({ ...task, resultSeq: places.get(task.id) as number }))
+      const changed = yield* run(hot.completeBelow(now, rows))
+      if (changed.length < below.length) {
+        const taken = new Set(changed.map(({ id }) => id))
+        throw new ColdReports(below.flatMap(({ id }) => (taken.has(id) ? [] : [id])))
+      }
+      for (const { id } of changed) this.#accept(completing.get(id))
+      this.committed.completed.push(...below)
+    }
     const rest: { command: Command; index: number }[] = []
     for (let index = 0; index < commands.length; index++) {
       if (!this.answers[index]) rest.push({ command: commands[index] as Command, index })
@@ -147,7 +243,8 @@ export class TaskBatch {
 
   *#load(ids: string[]): Work<void> {
     if (ids.length === 0) return
-    const wanted = [...new Set(ids)].sort()
+    const wanted = [...new Set(ids)].filter((id) => !this.#rows.has(id)).sort()
+    if (wanted.length === 0) return
     for (const row of yield* run(this.#context.statements.lockTasks(wanted))) this.#rows.set(row.id, row)
   }
 
@@ -163,15 +260,39 @@ export class TaskBatch {
     return answer
   }
 
+  #decideAgent({ agentId, input }: Extract<Command, { type: 'agent' }>): Answer {
+    const row = this.#rows.get(agentId)
+    if (row?.kind !== 'agent') return { type: 'not_found' }
+    return this.#deciding(row, () => this.#agents.decide(row, input))
+  }
+
   #decideRow(row: TaskRow, input: TaskInput): TaskAnswer {
-    const { now } = this.committed
-    try {
-      const { draft, answer } = decideTask(row, input, now, this.#context.chance())
+    return this.#deciding(row, () => {
+      if (row.kind === 'agent') {
+        // It has no attempts: what would be one's report has nobody to come from.
+        return 'token' in input && input.type !== 'lost'
+          ? { type: 'stale', reason: { code: 'stale', message: 'an agent has turns, not attempts' } }
+          : this.#agents.decide(row, input as AgentInput)
+      }
+      const { draft, answer } = decideTask(row, input, this.committed.now, this.#context.chance())
       this.#rows.set(row.id, draft.row)
       this.#changed.add(row.id)
-      this.#drafts.push(draft)
-      this.committed.effects.push(...draft.effects)
+      this.#decided(draft)
       return answer
+    })
+  }
+
+  #decided(draft: TaskDraft): void {
+    this.#drafts.push(draft)
+    this.committed.effects.push(...draft.effects)
+    const { row, before } = draft
+    if (row.parentId !== null && before.settledAt === null && row.settledAt !== null)
+      this.#agents.settled(row)
+  }
+
+  #deciding(row: TaskRow, decide: () => TaskAnswer): TaskAnswer {
+    try {
+      return decide()
     } catch (error) {
       // A row that cannot be decided about must not stop the others.
       const reason = `its record cannot be read: ${(error as Error).message}`
@@ -182,7 +303,8 @@ export class TaskBatch {
 
   *#fire(): Work<Answer> {
     const { statements, peers, overdueMs } = this.#context
-    const due = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
+    const candidates = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
+    const due = yield* this.#withRoots(candidates)
     for (const row of due) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
     return { type: 'fired', count: due.length }
   }
@@ -197,14 +319,38 @@ export class TaskBatch {
         ? statements.expiredTasks(nodeId, lease.renewedAt, this.committed.now, lease.baseMs, MAX_FIRED)
         : statements.liveTasks(nodeId, MAX_FIRED),
     )
-    for (const row of lost) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'lost', nodeId, receipt })
+    for (const row of yield* this.#withRoots(lost))
+      this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'lost', nodeId, receipt })
     return { type: 'lost', count: lost.length }
+  }
+
+  /**
+   * Those whose root could be locked without waiting: a root comes before what is below it, and these rows are
+   * locked already. The others are met again at the next look.
+   */
+  *#withRoots(rows: readonly TaskRow[]): Work<TaskRow[]> {
+    const roots = new Set(rows.flatMap(({ rootId, parentId }) => [rootId ?? [], parentId ?? []].flat()))
+    const wanted = [...roots].filter((id) => !this.#rows.has(id)).sort()
+    if (wanted.length === 0) return [...rows]
+    const { agents } = this.#context.statements
+    for (const row of yield* run(agents.tryLockTasks(wanted))) this.#rows.set(row.id, row)
+    const busy = yield* this.#stillThere(wanted.filter((id) => !this.#rows.has(id)))
+    return rows.filter(({ rootId, parentId }) => !busy.has(rootId ?? '') && !busy.has(parentId ?? ''))
+  }
+
+  /** Locked by somebody else, not removed. */
+  *#stillThere(ids: readonly string[]): Work<Set<string>> {
+    if (ids.length === 0) return new Set()
+    const there = yield* run(this.#context.statements.agents.places(ids))
+    return new Set(there.map(({ id }) => id))
   }
 
   *#flush(): Work<void> {
     const { statements } = this.#context
+    yield* this.#agents.flush()
     const rows = [...this.#changed].map((id) => this.#rows.get(id) as TaskRow)
-    for (const row of rows) this.committed.dueAt = Math.min(this.committed.dueAt, row.dueAt ?? Infinity)
+    for (const { row } of this.#drafts)
+      this.committed.dueAt = Math.min(this.committed.dueAt, row.dueAt ?? Infinity)
     if (rows.length) yield* run(statements.updateTasks(rows))
     const attempts = this.#drafts.flatMap((draft) => draft.attempts)
     if (attempts.length) yield* run(statements.insertAttempts(attempts))
@@ -237,6 +383,10 @@ export class TaskBatch {
     const calls = commands.flatMap((command, index) =>
       command.type === 'schedule' ? [{ tasks: command.tasks(now), index }] : [],
     )
+    for (const child of this.#agents.newChildren) {
+      newTasks.push(child)
+      this.committed.dueAt = Math.min(this.committed.dueAt, child.dueAt ?? Infinity)
+    }
     if (calls.length === 0) return
     const all = calls.length === 1 ? (calls[0]?.tasks ?? []) : calls.flatMap(({ tasks }) => tasks)
     const keyed = all.some(({ key }) => key !== null)
@@ -247,6 +397,7 @@ export class TaskBatch {
     for (const task of all) {
       if (!isNew(task)) continue
       newTasks.push(task)
+      if ('kind' in task) this.committed.effects.push({ type: 'woken', name: task.name })
       this.committed.dueAt = Math.min(this.committed.dueAt, task.dueAt ?? Infinity)
     }
     for (const { tasks, index } of calls) {
@@ -257,7 +408,10 @@ export class TaskBatch {
     }
   }
 
-  *#existing(tasks: NewTask[], isNew: (task: NewTask) => boolean): Work<{ id: string; existing: boolean }[]> {
+  *#existing(
+    tasks: readonly NewTask[],
+    isNew: (task: NewTask) => boolean,
+  ): Work<{ id: string; existing: boolean }[]> {
     const name = tasks[0]?.name ?? ''
     const keys = tasks.flatMap(({ key }) => key ?? [])
     const rows = yield* run(this.#context.statements.tasksByKey(name, keys))
@@ -278,6 +432,7 @@ export class TaskBatch {
   }
 
   *#claim(wish: ClaimWish): Work<void> {
+    if (wish.slots === 0) return
     const { statements, nodeId } = this.#context
     const { now, claimed } = this.committed
     const { token, names } = wish
@@ -306,6 +461,8 @@ function sameJson(a: string, b: string): boolean {
 }
 
 const ACCEPTED: Answer = { type: 'accepted' }
+
+const NONE: ReadonlySet<string> = new Set()
 
 const REPORTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']
 

@@ -23,12 +23,19 @@ export type Effect =
     }
   | { type: 'settled'; taskId: string }
   | { type: 'ready'; queue: string; name: string }
+  /** There is news for a turn that runs; `dropped`: nothing it does counts any more. */
+  | { type: 'news'; nodeId: string; agentId: string; token: string; dropped: boolean }
+  /** A turn may be claimed. */
+  | { type: 'woken'; name: string }
+  | { type: 'timeout_wakes'; agentId: string; taskId: string }
 
 /** What a receipt is waited for beyond the grace. */
 export const RECEIPT_MS = 2_000
 
 export class TaskDraft {
   readonly row: TaskRow
+  /** As it was before the decision. */
+  readonly before: TaskRow
   readonly policy: TaskPolicy
   readonly events: { seq: number; at: number; body: TaskEventBody }[] = []
   readonly attempts: AttemptRow[] = []
@@ -38,6 +45,7 @@ export class TaskDraft {
 
   constructor(row: TaskRow, now: number) {
     this.row = { ...row }
+    this.before = row
     this.policy = decodePolicy(row.policy)
     this.now = now
   }

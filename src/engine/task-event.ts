@@ -13,7 +13,7 @@ interface Fired {
 
 export type TaskEventBody =
   /** The task ended. `startedAt` is null when nobody ever started it. */
-  | ({ type: 'task_timed_out'; startedAt: number | null; attempts: number } & Fired)
+  | ({ type: 'task_timed_out'; startedAt: number | null; attempts: number; agentId?: string } & Fired)
   | { type: 'task_failed'; failure: Failure; attempts: number }
   | { type: 'task_cancelled'; wasRunning: boolean }
   /** An attempt ended and the task goes on. */
@@ -35,11 +35,24 @@ export type TaskEventBody =
   /** Something came after the outcome was decided; it changes nothing. */
   | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }
   | { type: 'resumed' }
+  /** Of agents. The first three end one. */
+  | ({ type: 'agent_timed_out' } & Fired)
+  | { type: 'agent_failed'; failure: Failure }
+  | { type: 'agent_cancelled' }
+  | { type: 'agent_cancelling' }
+  /** Its clean-up took longer than its budget. */
+  | { type: 'cleanup_abandoned'; cleanupMs: number }
+  | { type: 'turn_lost'; turn: number; nodeId: string }
+  | { type: 'agent_parked'; reason: string; code: string; step: number | null }
+  | { type: 'signal_received'; name: string }
 
 /** Read from columns. */
 export type PlainEventBody =
   | { type: 'task_scheduled'; startAt: number }
   | { type: 'attempt_started'; attempt: number; nodeId: string }
   | { type: 'task_completed'; attempts: number }
+  | { type: 'agent_scheduled' }
+  | { type: 'agent_started' }
+  | { type: 'agent_completed'; turns: number }
 
 export type TaskEvent = { taskId: string; seq: number; at: number } & (TaskEventBody | PlainEventBody)

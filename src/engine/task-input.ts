@@ -1,4 +1,5 @@
 /** What can happen to a task, and what whoever made it happen is told. */
+import type { JournalResult } from '../core/agent-journal.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import type { CancelAnswer, Progress, Receipt, StopReason } from '../core/states.ts'
@@ -30,3 +31,5 @@ export type TaskAnswer =
   | { type: 'cancel'; answer: CancelAnswer }
   | { type: 'extended'; deadlineAt: number | null }
   | { type: 'unchanged'; reason: string }
+  /** Of a turn: there is more for it now (or may be soon), it is suspended, or its code is over. */
+  | { type: 'turn'; state: 'more' | 'suspended' | 'ended'; results?: JournalResult[]; upTo?: number }

@@ -14,7 +14,7 @@ export interface ActiveLimit {
 }
 
 /** Bits 0 and 1 outlive an attempt, see the claim statement. */
-const WARNING_BITS = { total: 1, queue: 2, execution: 4, heartbeat: 8, stuck: 16 } as const
+const WARNING_BITS = { agent: 1, total: 1, queue: 2, execution: 4, heartbeat: 8, stuck: 16 } as const
 
 /** Those that can fire in the row's present state, in the order in which they are looked at. */
 export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
@@ -25,6 +25,10 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
     }
   }
   if (row.status !== 'pending' && row.status !== 'running') return limits
+  if (row.kind === 'agent') {
+    add('agent', 'timeout', row.deadlineAt, policy.timeoutMs)
+    return limits
+  }
   add('total', 'timeout', row.deadlineAt, policy.timeoutMs)
   if (row.attempt === 0) add('queue', 'queueTimeout', row.queueDeadlineAt, policy.queueTimeoutMs)
   if (row.status !== 'running') return limits
@@ -63,6 +67,7 @@ export function nextDue(row: TaskRow, policy: TaskPolicy): number | null {
 
 /** When a waiting task may be handed out; null when it does not wait for time. */
 export function startsAt(row: TaskRow): number | null {
+  if (row.kind === 'agent') return null // woken, not started
   if (row.status !== 'pending' || row.ready === 1 || row.stopping === 1 || row.parked !== null) return null
   return row.retryAt ?? row.startAt
 }

@@ -45,7 +45,8 @@ function fire(draft: TaskDraft, limit: ActiveLimit): void {
   if (row.status === 'running') draft.stop(reason)
   if (!retried) {
     const startedAt = row.attempt === 0 ? null : row.startedAt
-    draft.end('timed_out', { type: 'task_timed_out', ...fired, startedAt, attempts: row.attempt })
+    const agentId = row.parentId === null ? {} : { agentId: row.parentId }
+    draft.end('timed_out', { type: 'task_timed_out', ...fired, startedAt, attempts: row.attempt, ...agentId })
     return
   }
   // Pending again, but not ready: the retry waits for the receipt.
@@ -87,6 +88,7 @@ function endTimedOut(draft: TaskDraft): void {
   const kind = row.timeoutKind ?? 'execution'
   // The row still has the limits of that attempt. How late it fired is told by its own event.
   const [deadlineAt, timeoutMs] = {
+    agent: [row.deadlineAt, policy.timeoutMs],
     total: [row.deadlineAt, policy.timeoutMs],
     queue: [row.queueDeadlineAt, policy.queueTimeoutMs],
     execution: [row.attemptDeadlineAt, policy.attemptTimeoutMs],
@@ -101,6 +103,7 @@ function endTimedOut(draft: TaskDraft): void {
     lateMs: 0,
     startedAt: row.startedAt,
     attempts: row.attempt,
+    ...(row.parentId !== null && { agentId: row.parentId }),
   })
   draft.settle()
 }
@@ -199,7 +202,7 @@ export function lateResult(draft: TaskDraft, late: LateResult): void {
 }
 
 /** Once per limit and attempt, also over restarts: the bit is stored with it. */
-function warn(draft: TaskDraft): void {
+export function warn(draft: TaskDraft): void {
   const { row, policy, now } = draft
   for (const limit of activeLimits(row, policy)) {
     if (limit.warningBit === 0 || (row.warned & limit.warningBit) !== 0 || warningAt(limit, policy) > now)

@@ -16,6 +16,7 @@ function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | nul
 }
 
 const LIMITS = {
+  agent: { key: 'timeout', field: 'timeoutMs' },
   total: { key: 'timeout', field: 'timeoutMs' },
   queue: { key: 'queueTimeout', field: 'queueTimeoutMs' },
   execution: { key: 'attemptTimeout', field: 'attemptTimeoutMs' },
@@ -24,7 +25,7 @@ const LIMITS = {
 } as const satisfies Record<TimeoutKind, { key: LimitKey; field: keyof TaskPolicy }>
 
 /** What is stored, or null: a record that is damaged in one place is still shown. */
-function parsed<T>(text: string | null): T | null {
+export function parsed<T>(text: string | null): T | null {
   if (text === null) return null
   try {
     return JSON.parse(text) as T
@@ -36,6 +37,7 @@ function parsed<T>(text: string | null): T | null {
 export function taskView(row: TaskRow) {
   return {
     id: row.id,
+    kind: row.kind,
     name: row.name,
     queue: row.queue,
     priority: row.priority,
@@ -57,12 +59,15 @@ export function taskView(row: TaskRow) {
     progress: parsed<Progress>(row.progress),
     details: parsed<unknown>(row.details),
     output: row.output,
+    parentId: row.parentId,
   }
 }
 
 /** Those on record, and the current one out of the task's own row. */
 export function attemptViews(row: TaskRow, recorded: readonly AttemptRow[]) {
   const views = recorded.map((attempt) => ({
+    taskId: row.id,
+    name: row.name,
     attempt: attempt.attempt,
     status: attempt.status as AttemptStatus,
     startedAt: attempt.startedAt,
@@ -77,6 +82,8 @@ export function attemptViews(row: TaskRow, recorded: readonly AttemptRow[]) {
     const status: AttemptStatus =
       row.stopping === 1 ? 'stopping' : row.status === 'pending' ? 'lost' : (row.status as AttemptStatus)
     views.push({
+      taskId: row.id,
+      name: row.name,
       attempt: row.attempt,
       status,
       startedAt: row.startedAt as number,
@@ -96,9 +103,14 @@ export function taskEvents(
   recorded: readonly AttemptRow[],
   eventRows: readonly EventRow[],
 ): TaskEvent[] {
-  const events: TaskEvent[] = [
-    { taskId: row.id, seq: 1, at: row.createdAt, type: 'task_scheduled', startAt: row.startAt },
-  ]
+  const scheduled =
+    row.kind === 'agent'
+      ? ({ type: 'agent_scheduled' } as const)
+      : ({ type: 'task_scheduled', startAt: row.startAt } as const)
+  const events: TaskEvent[] = [{ taskId: row.id, seq: 1, at: row.createdAt, ...scheduled }]
+  if (row.kind === 'agent' && row.startedAt !== null && row.startedSeq !== null) {
+    events.push({ taskId: row.id, seq: row.startedSeq, at: row.startedAt, type: 'agent_started' })
+  }
   const started = (attempt: number, nodeId: string, at: number | null, seq: number | null) => {
     if (at !== null && seq !== null) {
       events.push({ taskId: row.id, seq, at, type: 'attempt_started', attempt, nodeId })
@@ -106,7 +118,7 @@ export function taskEvents(
   }
   for (const attempt of recorded)
     started(attempt.attempt, attempt.nodeId, attempt.startedAt, attempt.startedSeq)
-  if (row.attempt > (recorded.at(-1)?.attempt ?? 0))
+  if (row.kind === 'task' && row.attempt > (recorded.at(-1)?.attempt ?? 0))
     started(row.attempt, row.nodeId, row.startedAt, row.startedSeq)
   for (const { seq, at, body } of eventRows) {
     for (const [i, event] of (parsed<TaskEventBody[]>(body) ?? []).entries()) {
@@ -114,13 +126,11 @@ export function taskEvents(
     }
   }
   if (row.status === 'completed' && row.endedAt !== null && row.endedSeq !== null) {
-    events.push({
-      taskId: row.id,
-      seq: row.endedSeq,
-      at: row.endedAt,
-      type: 'task_completed',
-      attempts: row.attempt,
-    })
+    const end =
+      row.kind === 'agent'
+        ? ({ type: 'agent_completed', turns: row.attempt } as const)
+        : ({ type: 'task_completed', attempts: row.attempt } as const)
+    events.push({ taskId: row.id, seq: row.endedSeq, at: row.endedAt, ...end })
   }
   return events.sort((a, b) => a.seq - b.seq)
 }
@@ -128,18 +138,48 @@ export function taskEvents(
 /** `abandoned`: every slot here is held by a handler that ignored its signal. */
 export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number, abandoned: boolean) {
   const policy = readablePolicy(row.policy)
+  const { limits, binding } = limitViews(row, policy, now)
+  const extension = parsed<ExtensionState>(row.extension)
+  return {
+    id: row.id,
+    name: row.name,
+    kind: row.kind,
+    status: row.status,
+    summary: summaryOf(row, policy, binding, now),
+    limits,
+    retries: { used: row.failures, allowed: policy.retries, nextAt: row.ready === 0 ? row.retryAt : null },
+    extensions: {
+      granted: extension?.grants ?? 0,
+      grantedMs: extension?.grantedMs ?? 0,
+      left: policy.extensions.maxGrants - (extension?.grants ?? 0),
+    },
+    attempts: attemptViews(row, recorded),
+    waits: [],
+    journal: null,
+    warnings: [
+      ...policyWarnings(policy),
+      ...(abandoned && row.ready === 1
+        ? ['every slot of this process is held by a handler that ignored its signal: it starts nothing']
+        : []),
+    ],
+  }
+}
+
+/** Every limit that was set, and which of those in force ends first. */
+export function limitViews(row: TaskRow, policy: TaskPolicy, now: number) {
   const active = activeLimits(row, policy)
   const binding = active.reduce<(typeof active)[number] | null>(
     (first, limit) => (first === null || limit.deadlineAt < first.deadlineAt ? limit : first),
     null,
   )
   const limits = TASK_TIMEOUT_KINDS.flatMap((kind) => {
+    if ((kind === 'agent') !== (row.kind === 'agent')) return []
     const { key } = LIMITS[kind]
     const timeoutMs = timeoutMsOf(kind, policy)
     const setBy = policy.origins[key]
     if (timeoutMs === null || setBy === undefined) return []
     const limit = active.find((one) => one.kind === kind)
-    const deadlineAt = limit?.deadlineAt ?? (kind === 'total' ? row.deadlineAt : null)
+    const deadlineAt = limit?.deadlineAt ?? (kind === 'total' || kind === 'agent' ? row.deadlineAt : null)
     return [
       {
         kind,
@@ -153,27 +193,7 @@ export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: 
       },
     ]
   })
-  const extension = parsed<ExtensionState>(row.extension)
-  return {
-    id: row.id,
-    name: row.name,
-    status: row.status,
-    summary: summaryOf(row, policy, binding, now),
-    limits,
-    retries: { used: row.failures, allowed: policy.retries, nextAt: row.ready === 0 ? row.retryAt : null },
-    extensions: {
-      granted: extension?.grants ?? 0,
-      grantedMs: extension?.grantedMs ?? 0,
-      left: policy.extensions.maxGrants - (extension?.grants ?? 0),
-    },
-    attempts: attemptViews(row, recorded),
-    warnings: [
-      ...policyWarnings(policy),
-      ...(abandoned && row.ready === 1
-        ? ['every slot of this process is held by a handler that ignored its signal: it starts nothing']
-        : []),
-    ],
-  }
+  return { limits, binding }
 }
 
 function summaryOf(
@@ -194,6 +214,7 @@ function summaryOf(
       return `attempt ${row.attempt} runs since ${formatDuration(now - (row.startedAt ?? now))}${left}`
     case 'completed':
       return `completed by attempt ${row.attempt} in ${formatDuration((row.endedAt ?? now) - (row.startedAt ?? now))}`
+    case 'cancelling':
     case 'cancelled':
       return `cancelled${row.attempt === 0 ? ' before it started' : ''}${how}`
     case 'failed':

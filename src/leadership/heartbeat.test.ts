@@ -26,7 +26,16 @@ beforeEach(async () => {
 })
 
 async function beat(request: Partial<HeartbeatRequest> = {}): Promise<HeartbeatRow> {
-  const whole = { nodeId: 'n_1', epoch: 1, lead: true, queues: [], names: [], virtualNow: NOW, ...request }
+  const whole = {
+    nodeId: 'n_1',
+    epoch: 1,
+    lead: true,
+    queues: [],
+    names: [],
+    agents: [],
+    virtualNow: NOW,
+    ...request,
+  }
   const [row] = await db.run(heartbeatStatement(whole))
   if (!row) throw new Error('no answer')
   return row

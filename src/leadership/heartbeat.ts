@@ -14,6 +14,8 @@ export interface HeartbeatRequest {
   /** Work is looked for in these; empty without a free slot. */
   queues: readonly string[]
   names: readonly string[]
+  /** Agents whose turns could start here; empty without a free turn. */
+  agents: readonly string[]
   /** Instead of the database's clock. */
   virtualNow: number | null
 }
@@ -53,7 +55,9 @@ select c.raw, c.correction,
     or due_at <= c.raw + c.correction - ${LEADERSHIP_MS}
     or node_id not in (select id from curfew.nodes where gone_at is null))) as "nextDue",
   exists (select 1 from unnest($4::text[]) as q (queue), unnest($5::text[]) as w (name) where exists (
-    select 1 from curfew.tasks t where t.ready = 1 and t.queue = q.queue and t.name = w.name)) as ready,
+    select 1 from curfew.tasks t where t.ready = 1 and t.queue = q.queue and t.name = w.name))
+  or exists (select 1 from unnest($7::text[]) as w (name) where exists (
+    select 1 from curfew.tasks t where t.woken_at is not null and t.name = w.name and t.parked is null)) as ready,
   (select json_agg(json_build_object('id', id, 'epoch', epoch, 'renewedAt', renewed_at, 'leadUntil', lead_until,
     'goneAt', gone_at)) from curfew.nodes where id <> $1) as peers,
   (select json_agg(json_build_object('taskId', id, 'token', token, 'status', status, 'timeoutKind', timeout_kind,
@@ -62,6 +66,6 @@ select c.raw, c.correction,
 from clock c`
 
 export function heartbeatStatement(request: HeartbeatRequest): Statement<HeartbeatRow> {
-  const { nodeId, epoch, lead, queues, names, virtualNow } = request
-  return { sql: HEARTBEAT, params: [nodeId, epoch, lead, queues, names, virtualNow] }
+  const { nodeId, epoch, lead, queues, names, virtualNow, agents } = request
+  return { sql: HEARTBEAT, params: [nodeId, epoch, lead, queues, names, virtualNow, agents] }
 }

@@ -12,7 +12,7 @@ export interface LeaseDriverListener {
 export interface LeaseDriver {
   setEpoch(epoch: number): void
   /** What ready work is looked for in; empty without a free slot. */
-  setWanted(queues: string[], names: string[]): void
+  setWanted(queues: string[], names: string[], agents: string[]): void
   hint(hint: string): void
   close(): Promise<void>
 }

@@ -28,7 +28,7 @@ const clock = new SystemClock()
 const randomness = new SystemRandomness()
 
 let { epoch } = start
-let wanted: { queues: string[]; names: string[] } = { queues: [], names: [] }
+let wanted: { queues: string[]; names: string[]; agents: string[] } = { queues: [], names: [], agents: [] }
 let closing = false
 const hints = new Set<string>()
 const connection: { client: pg.Client | null } = { client: null }
@@ -41,7 +41,8 @@ function send(message: FromThread): void {
 
 port.on('message', (message: ToThread) => {
   if (message.type === 'epoch') epoch = message.epoch
-  else if (message.type === 'wanted') wanted = { queues: message.queues, names: message.names }
+  else if (message.type === 'wanted')
+    wanted = { queues: message.queues, names: message.names, agents: message.agents }
   else if (message.type === 'hint') hints.add(message.hint)
   else closing = true
   if (message.type === 'hint' || message.type === 'close') interrupt()

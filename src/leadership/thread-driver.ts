@@ -16,7 +16,7 @@ export interface ThreadStart {
 
 export type ToThread =
   | { type: 'epoch'; epoch: number }
-  | { type: 'wanted'; queues: string[]; names: string[] }
+  | { type: 'wanted'; queues: string[]; names: string[]; agents: string[] }
   | { type: 'hint'; hint: string }
   | { type: 'close' }
 
@@ -102,11 +102,11 @@ export class ThreadDriver implements LeaseDriver {
     this.#post({ type: 'epoch', epoch })
   }
 
-  setWanted(queues: string[], names: string[]): void {
-    const wanted = JSON.stringify([queues, names])
+  setWanted(queues: string[], names: string[], agents: string[]): void {
+    const wanted = JSON.stringify([queues, names, agents])
     if (wanted === this.#wanted) return
     this.#wanted = wanted
-    this.#post({ type: 'wanted', queues, names })
+    this.#post({ type: 'wanted', queues, names, agents })
   }
 
   hint(hint: string): void {

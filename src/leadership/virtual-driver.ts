@@ -12,7 +12,7 @@ export class VirtualDriver implements LeaseDriver {
   readonly #nodeId: string
   readonly #listener: LeaseDriverListener
   #epoch: number
-  #wanted: { queues: string[]; names: string[] } = { queues: [], names: [] }
+  #wanted: { queues: string[]; names: string[]; agents: string[] } = { queues: [], names: [], agents: [] }
   #timer: Timer | null = null
   #beating: Promise<void> | null = null
   #closed = false
@@ -39,8 +39,8 @@ export class VirtualDriver implements LeaseDriver {
     this.#epoch = epoch
   }
 
-  setWanted(queues: string[], names: string[]): void {
-    this.#wanted = { queues, names }
+  setWanted(queues: string[], names: string[], agents: string[]): void {
+    this.#wanted = { queues, names, agents }
   }
 
   hint(): void {}

@@ -40,6 +40,11 @@ function realWorker(world: World, tasks: TaskDefinition[], wrap: (port: ManagerP
       tasks,
       queues: null,
       concurrency: 10,
+      agents: [],
+      turns: 1,
+      residents: { count: 0, bytes: 0 },
+      randomness: new SystemRandomness(),
+      ids: new IdSource(new SystemRandomness()),
       clock,
       logger,
       processes: null,
@@ -65,7 +70,7 @@ class HandWorker implements EngineWorker {
 
   attach(port: ManagerPort): void {
     this.#session = port.attach(
-      { workerId: 'hand', names: this.#names, queues: null, concurrency: 5 },
+      { workerId: 'hand', names: this.#names, queues: null, concurrency: 5, agents: [], turns: 0 },
       (message) => {
         if (message.type === 'start') this.given.push(...message.assignments)
         if (message.type === 'stop') this.stops.push(message.reason)
@@ -103,6 +108,7 @@ onEachStore('the port between worker and manager', (test) => {
           down(cross(message, `down ${message.type}`)),
         )
         return {
+          ...session,
           report: async (reports) => {
             const answers = await session.report(reports.map((report) => cross(report, `up ${report.type}`)))
             return answers.map((answer) => cross(answer, `answer ${answer.type}`))
@@ -288,6 +294,7 @@ onEachStore('the port between worker and manager', (test) => {
       attach: (hello, down) => {
         const session = port.attach(hello, down)
         return {
+          ...session,
           detach: () => session.detach(),
           report: (reports) =>
             session.report(reports.map((one) => (one.type === 'beat' ? { ...one, token: 'another' } : one))),
@@ -322,6 +329,7 @@ onEachStore('the port between worker and manager', (test) => {
       attach: (hello, down) => {
         const session = port.attach(hello, (message) => reachable && down(message))
         return {
+          ...session,
           detach: () => session.detach(),
           report: (reports) => (reachable ? session.report(reports) : new Promise(() => undefined)),
         }

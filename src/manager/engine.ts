@@ -103,6 +103,7 @@ export class Engine {
         settled: (id, settled) => this.#waiters.settled(id, settled),
         workWaits: () => this.#membership?.workWaits(),
         stopElsewhere: (node) => this.#membership?.stopElsewhere(node),
+        newsElsewhere: (node) => this.#membership?.newsElsewhere(node),
         storeFailed: (error) => this.#fail(error),
       },
     })
@@ -154,6 +155,7 @@ export class Engine {
 
   stopClaiming(): void {
     this.#manager.desk.stopClaiming()
+    this.#manager.turns.stopClaiming()
   }
 
   /** Nothing that was claimed is still on its way to the worker. */

@@ -4,13 +4,16 @@ import type { Clock } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
+import { MAX_PAGE } from '../core/limits.ts'
 import type { CancelAnswer } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
+import type { WaitedFor } from '../engine/agent-view.ts'
+import { explainAgent, MAX_SHOWN } from '../engine/agent-view.ts'
 import { encodePolicy } from '../engine/policy-text.ts'
 import type { Answer } from '../engine/task-batch.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
 import { attemptViews, explainTask, taskEvents, taskView } from '../engine/task-view.ts'
-import type { NewTask } from '../store/hot-statements.ts'
+import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
@@ -57,14 +60,14 @@ export class LocalTaskService implements TaskService {
     return this.#rows.idle && this.#outcomes.idle
   }
 
-  async schedule({ name, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
+  async schedule({ kind, name, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
     if (tasks.length === 0) return []
     const { manager, ids, nodeId, time } = this.#parts
     const checked = policy as TaskPolicy
-    await this.#knowQueue(checked.queue)
+    if (kind === 'task') await manager.knowQueue(checked.queue)
     const policyText = encodePolicy(checked)
-    const named = tasks.map((task) => ({ ...task, id: ids.next('t', time.now()) }))
-    const build = (now: number): NewTask[] => {
+    const named = tasks.map((task) => ({ ...task, id: ids.next(kind === 'task' ? 't' : 'g', time.now()) }))
+    const build = (now: number): (NewTask | NewBelow)[] => {
       const startAt = 'at' in start ? Math.max(start.at, now) : now + start.delayMs
       const limits = newTaskLimits(checked, now, startAt)
       const shared = {
@@ -76,6 +79,7 @@ export class LocalTaskService implements TaskService {
         nodeId,
         createdAt: now,
         ...limits,
+        ...(kind === 'agent' && { ...NOTHING_ABOVE, kind, ready: 0 as const, wokenAt: now }),
       }
       return named.map(({ id, key, input }) => ({ ...shared, id, key, input }))
     }
@@ -111,6 +115,14 @@ export class LocalTaskService implements TaskService {
     }
   }
 
+  async signal(id: string, name: string, value: string): Promise<void> {
+    const answer = await this.#parts.manager.submit(
+      { type: 'agent', agentId: id, input: { type: 'signal', name, value } },
+      { bytes: value.length },
+    )
+    if (answer.type !== 'accepted') refused(id, answer, 'agent')
+  }
+
   async cancel(id: string): Promise<CancelAnswer> {
     const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'cancel' } })
     if (answer.type === 'not_found') return 'not_found'
@@ -133,7 +145,15 @@ export class LocalTaskService implements TaskService {
 
   async attempts(id: string): Promise<AttemptView[]> {
     const { row, attempts } = await this.#record(id)
-    return attemptViews(row, attempts)
+    if (row.kind === 'task') return attemptViews(row, attempts)
+    const { statements } = this.#parts.store
+    return this.#parts.store.read(function* () {
+      const views: AttemptView[] = []
+      for (const task of yield* run(statements.agents.cancelledBelow(id, MAX_PAGE))) {
+        views.push(...attemptViews(task, yield* run(statements.attempts(task.id))))
+      }
+      return views
+    })
   }
 
   async events(id: string): Promise<TaskEventView[]> {
@@ -142,7 +162,8 @@ export class LocalTaskService implements TaskService {
   }
 
   async explain(id: string): Promise<Explanation> {
-    const { row, attempts } = await this.#record(id)
+    const { row, attempts, waitedFor } = await this.#record(id)
+    if (row.kind === 'agent') return explainAgent(row, waitedFor, this.#parts.time.now())
     const { free, taken, abandoned } = this.#parts.manager.desk.slotStates()
     return explainTask(row, attempts, this.#parts.time.now(), abandoned > 0 && free + taken === 0)
   }
@@ -180,34 +201,35 @@ export class LocalTaskService implements TaskService {
     return { status: 'not_completed', task: taskView(whole) }
   }
 
-  async #record(id: string): Promise<{ row: TaskRow; attempts: AttemptRow[]; events: EventRow[] }> {
+  async #record(id: string): Promise<{
+    row: TaskRow
+    attempts: AttemptRow[]
+    events: EventRow[]
+    waitedFor: WaitedFor[]
+  }> {
     const { statements } = this.#parts.store
     return this.#parts.store.read(function* () {
       const [row] = yield* run(statements.readTasks([id]))
       const attempts = yield* run(statements.attempts(id))
       const events = yield* run(statements.events(id))
-      return { row: row ?? refused(id, { type: 'not_found' }), attempts, events }
+      const waitedFor = row?.kind === 'agent' ? yield* run(statements.agents.waitedFor(id, MAX_SHOWN)) : []
+      return { row: row ?? refused(id, { type: 'not_found' }), attempts, events, waitedFor }
     })
-  }
-
-  /** Every queue ever used has a row: claims go through them by name. */
-  async #knowQueue(name: string): Promise<void> {
-    const { manager, store } = this.#parts
-    if (manager.queues.has(name)) return
-    await store.write(null, () => run(store.statements.addQueue(name)))
-    manager.queues.add(name)
   }
 }
 
-function refused(id: string, answer: Answer): never {
+/** Of an agent that was started alone. */
+const NOTHING_ABOVE = { parentId: null, rootId: null, step: null, detached: 0 } as const
+
+function refused(id: string, answer: Answer, what = id.startsWith('g') ? 'agent' : 'task'): never {
   if (answer.type === 'not_found') {
-    throw new CurfewError('not_found', `there is no task ${id}`, {
+    throw new CurfewError('not_found', `there is no ${what} ${id}`, {
       hint: 'Records are removed some time after their end (retention, 7 days by default).',
       fields: { id },
     })
   }
   if (answer.type === 'unchanged')
-    throw new CurfewError('refused', `task ${id}: ${answer.reason}`, { fields: { id } })
+    throw new CurfewError('refused', `${what} ${id}: ${answer.reason}`, { fields: { id } })
   return unexpected(answer)
 }
 

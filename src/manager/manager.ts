@@ -2,6 +2,7 @@
  * A running manager: the funnel into the store, the watcher over its deadlines, and the workers attached to it.
  * Commits first, then tells: workers are sent their work and their stops after the commit that decided them.
  */
+import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
@@ -9,7 +10,7 @@ import type { Logger } from '../core/logger.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
 import { Funnel } from '../engine/funnel.ts'
 import type { Answer, Command, Committed } from '../engine/task-batch.ts'
-import { TaskBatch } from '../engine/task-batch.ts'
+import { ColdReports, TaskBatch } from '../engine/task-batch.ts'
 import type { Effect } from '../engine/task-draft.ts'
 import { TaskMetrics } from '../engine/task-metrics.ts'
 import type { Lease } from '../leadership/lease.ts'
@@ -22,7 +23,9 @@ import type { StoreTime } from '../store/store-time.ts'
 import type { Settled } from '../wire/task-service.ts'
 import type { DownMessage, ManagerPort, WorkerHello, WorkerSession } from '../wire/worker-port.ts'
 import { DeadlineWatcher } from './deadline-watcher.ts'
+import { journalPage } from './journal-pages.ts'
 import { Queues } from './queues.ts'
+import { TurnDesk } from './turn-desk.ts'
 import { WorkerDesk } from './worker-desk.ts'
 
 export interface ManagerOptions {
@@ -45,6 +48,8 @@ export interface ManagerListener {
   /** Work that this process has no free slot for, or cannot run. */
   workWaits(): void
   stopElsewhere(nodeId: string): void
+  /** Turns that run there have news. */
+  newsElsewhere(nodeId: string): void
   storeFailed(error: StoreError): void
 }
 
@@ -55,6 +60,7 @@ export class Manager implements ManagerPort {
   readonly #options: ManagerOptions
   readonly #funnel: Funnel<Command, Answer, Committed>
   readonly desk: WorkerDesk
+  readonly turns: TurnDesk
 
   constructor(options: ManagerOptions) {
     this.#options = options
@@ -69,7 +75,20 @@ export class Manager implements ManagerPort {
       wanted: () => this.desk.wishes,
       failed: (error) => options.told.storeFailed(error),
     })
+    this.turns = new TurnDesk({
+      ids: options.ids,
+      time: options.time,
+      logger: options.logger,
+      kick: () => this.#claimIfWished(),
+      knowQueues: async (names) => {
+        for (const name of names) await this.knowQueue(name)
+      },
+      submitAll: (commands, bytes) => this.#funnel.submitAll(commands, bytes),
+      submit: (command) => this.submit(command, { patient: true }),
+      journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
+    })
     this.desk = new WorkerDesk({
+      turns: this.turns,
       ids: options.ids,
       time: options.time,
       logger: options.logger,
@@ -118,9 +137,24 @@ export class Manager implements ManagerPort {
     return session
   }
 
+  /** Every queue ever used has a row: claims go through them by name. */
+  async knowQueue(name: string): Promise<void> {
+    const { store } = this.#options
+    if (this.queues.has(name)) return
+    await store.write(null, () => run(store.statements.addQueue(name)))
+    this.queues.add(name)
+  }
+
+  async #journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null> {
+    const { store } = this.#options
+    if (!this.turns.holds(agentId, token)) return null
+    return store.read(() => journalPage(store.statements, agentId, cursor))
+  }
+
   /** There may be ready work. */
   workArrived(): void {
     this.desk.workArrived()
+    this.turns.woken()
     this.#claimIfWished()
   }
 
@@ -161,17 +195,34 @@ export class Manager implements ManagerPort {
       chance: () => randomness.next(),
     }
     // What is scheduled in this batch can be claimed in it too.
-    if (commands.some((command) => command.type === 'schedule' && this.desk.runs(command.name))) {
-      this.desk.workArrived()
-    }
+    for (const command of commands) this.#expectWork(command)
     const wish = first ? this.desk.wish() : null
-    try {
-      return await store.write(lease?.fence() ?? null, () =>
-        new TaskBatch(context, time.now(), wish).apply(commands),
-      )
-    } catch (error) {
-      if (wish) this.desk.missed(wish)
-      throw error
+    const cold = new Set<string>()
+    for (;;) {
+      try {
+        return await store.write(lease?.fence() ?? null, () =>
+          new TaskBatch(context, time.now(), wish, cold).apply(commands),
+        )
+      } catch (error) {
+        if (error instanceof ColdReports) {
+          for (const id of error.taskIds) cold.add(id)
+          continue
+        }
+        if (wish) this.desk.missed(wish)
+        throw error
+      }
+    }
+  }
+
+  #expectWork(command: Command): void {
+    if (command.type === 'schedule') {
+      if (this.desk.runs(command.name)) this.desk.workArrived()
+      if (this.turns.runs(command.name)) this.turns.woken()
+    } else if (command.type === 'agent' && command.input.type === 'turn') {
+      for (const step of command.input.steps) {
+        if (step.kind === 'task') this.desk.workArrived()
+        if (step.kind === 'agent') this.turns.woken()
+      }
     }
   }
 
@@ -186,6 +237,16 @@ export class Manager implements ManagerPort {
     if (committed.dueAt < Infinity) this.watcher.hint(committed.dueAt)
     for (const { row, event } of committed.recorded) {
       this.metrics.recorded(row, event)
+      if (event.type === 'agent_timed_out') {
+        const { deadlineAt: deadline, lateMs } = event
+        logger.info({ agentId: row.id, agent: row.name, deadline, lateMs }, 'Agent timed out')
+      }
+      if (event.type === 'agent_parked') {
+        logger.error(
+          { agentId: row.id, agent: row.name, code: event.code, reason: event.reason },
+          'Agent parked',
+        )
+      }
       if (event.type === 'task_timed_out') {
         logger.info(
           {
@@ -205,6 +266,7 @@ export class Manager implements ManagerPort {
       if (slot) this.metrics.completed(slot.assignment.queue, slot.assignment.name, now - slot.startedAt)
     }
     if (wish) this.desk.filled(wish, claimed, now)
+    if (wish?.turns) this.turns.filled(wish.turns, committed.turns, now)
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (newReady.length && !this.#takesAll(newReady, claimed.length)) told.workWaits()
@@ -227,6 +289,21 @@ export class Manager implements ManagerPort {
       case 'ready':
         this.desk.workArrived()
         if (this.desk.freeSlots === 0) told.workWaits()
+        return
+      case 'news':
+        return effect.nodeId === nodeId
+          ? this.turns.news(effect.agentId, effect.token, effect.dropped)
+          : told.newsElsewhere(effect.nodeId)
+      case 'woken':
+        this.turns.woken()
+        if (!this.turns.runs(effect.name) || this.turns.free === 0) told.workWaits()
+        else this.#claimIfWished()
+        return
+      case 'timeout_wakes':
+        this.#options.logger.info(
+          { agentId: effect.agentId, taskId: effect.taskId },
+          'Resuming agent after task timeout',
+        )
     }
   }
 

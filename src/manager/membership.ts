@@ -89,6 +89,10 @@ export class Membership {
     this.#driver?.hint(`stop ${nodeId}`)
   }
 
+  newsElsewhere(nodeId: string): void {
+    this.#driver?.hint(`news ${nodeId}`)
+  }
+
   /** `goodbye`: nothing of it runs any more, so nobody need wait for the lease. */
   async close({ goodbye }: { goodbye: boolean }): Promise<void> {
     this.#closed = true
@@ -117,7 +121,8 @@ export class Membership {
       manager.desk.stop({ taskId, token, graceMs, reason: stopReason(status, timeoutKind) })
     }
     const wanted = manager.desk.wanted()
-    this.#driver?.setWanted(wanted.queues, wanted.names)
+    const agents = manager.turns.free > 0 ? [...manager.turns.names] : []
+    this.#driver?.setWanted(wanted.queues, wanted.names, agents)
     void this.#peers?.look(this.#parts.time.now())
   }
 
@@ -128,6 +133,7 @@ export class Membership {
       if (kind === 'work' && nodeId !== this.lease.nodeId) this.#manager?.workArrived()
       if (kind === 'gone' && nodeId && nodeId !== this.lease.nodeId)
         await this.#peers?.takeOver(nodeId, 'killed')
+      if (kind === 'news' && nodeId === this.lease.nodeId) this.#manager?.turns.newsForAll()
       if (kind === 'stop' && nodeId === this.lease.nodeId) {
         const stopping = await store.read(() => run(store.statements.stoppingTasks(nodeId)))
         for (const { id, token, status, timeoutKind, graceMs } of stopping) {

@@ -81,6 +81,7 @@ export class Sweeper {
       if (
         token === null ||
         manager.desk.holds({ taskId: id, token }) ||
+        manager.turns.holds(id, token) ||
         (startedAt ?? 0) > time.now() - SWEEP_EVERY_MS
       )
         continue
@@ -134,11 +135,14 @@ export class Sweeper {
 
 function isOver(row: SweptTask, now: number): boolean {
   if (row.settledAt === null || row.live === 1) return false
+  if (row.parentId !== null && row.detached === 0) return false // it goes with its agent
   return row.settledAt + readablePolicy(row.policy).retentionMs <= now
 }
 
 /** No deadline, no lease, no wake-up: nothing would ever move it. */
 function waitsForNothing(row: SweptTask): boolean {
   if (row.parked !== null || row.settledAt !== null || row.dueAt !== null || row.live === 1) return false
+  if (row.kind === 'agent')
+    return row.wokenAt === null && row.open === 0 && !(row.waits ?? '').includes('"signals"')
   return row.ready === 0
 }

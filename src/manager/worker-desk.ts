@@ -5,6 +5,7 @@
 import type { IdSource } from '../core/id.ts'
 import { MAX_CLAIMED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import type { Scope } from '../engine/agent-batch.ts'
 import type { Answered } from '../engine/funnel.ts'
 import { readablePolicy } from '../engine/policy-text.ts'
 import type { Answer, ClaimWish, Command } from '../engine/task-batch.ts'
@@ -20,6 +21,7 @@ import type {
   WorkerSession,
 } from '../wire/worker-port.ts'
 import type { Queues } from './queues.ts'
+import type { TurnDesk } from './turn-desk.ts'
 import type { Slot } from './worker-sessions.ts'
 import { Session, slotKey } from './worker-sessions.ts'
 
@@ -35,6 +37,7 @@ interface Parts {
   /** There may be something to claim. */
   kick(): void
   submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]>
+  turns: TurnDesk
 }
 
 export class WorkerDesk {
@@ -55,9 +58,14 @@ export class WorkerDesk {
 
   attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession {
     const session = new Session(hello, down)
+    const { turns } = this.#parts
     this.#session = session
+    turns.attach(hello.agents, hello.turns, down)
     return {
       report: (reports) => this.#report(session, reports),
+      reportTurns: (reports) => turns.report(reports),
+      journal: (agentId, token, cursor) => turns.journal(agentId, token, cursor),
+      wake: (agentId, rootId, token) => turns.wake(agentId, rootId, token),
       detach: () => {
         session.attached = false
       },
@@ -109,6 +117,10 @@ export class WorkerDesk {
   }
 
   get wishes(): boolean {
+    return this.#wishesTasks || this.#parts.turns.wishes
+  }
+
+  get #wishesTasks(): boolean {
     const session = this.#session
     return this.#workMayWait && session !== null && this.#room() > 0 && session.hello.names.length > 0
   }
@@ -116,10 +128,13 @@ export class WorkerDesk {
   /** What to claim now, if anything. Its slots are kept free until it was `filled` or `missed`. */
   wish(): ClaimWish | null {
     const session = this.#session
-    if (!session || !this.wishes) return null
+    if (!session) return null
     const { ids, time, queues } = this.#parts
-    const slots = this.#room()
-    this.#workMayWait = false
+    const wishesTasks = this.#wishesTasks
+    const turns = this.#parts.turns.wish()
+    if (!wishesTasks && !turns) return null
+    const slots = wishesTasks ? this.#room() : 0
+    if (wishesTasks) this.#workMayWait = false
     this.#wished += slots
     const token = ids.next('a', time.now())
     this.#inFlight.add(token)
@@ -129,6 +144,7 @@ export class WorkerDesk {
       queues: queues.unlimited(session.hello.queues),
       limitedQueues: queues.limited(session.hello.queues),
       slots,
+      turns,
     }
   }
 
@@ -136,7 +152,7 @@ export class WorkerDesk {
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
     this.#settleWish(wish)
     // A claim that was filled says nothing about what is left.
-    if (claimed.length >= wish.slots) this.#workMayWait = true
+    if (wish.slots > 0 && claimed.length >= wish.slots) this.#workMayWait = true
     if (claimed.length === 0) return
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     this.#session?.start(
@@ -147,7 +163,8 @@ export class WorkerDesk {
 
   missed(wish: ClaimWish): void {
     this.#settleWish(wish)
-    this.#workMayWait = true
+    if (wish.turns) this.#parts.turns.missed(wish.turns)
+    if (wish.slots > 0) this.#workMayWait = true
   }
 
   #settleWish(wish: ClaimWish): void {
@@ -180,7 +197,12 @@ export class WorkerDesk {
   async #report(session: Session, reports: Report[]): Promise<ReportAnswer[]> {
     for (const report of reports) this.#freeSlot(session, report)
     const commands = reports.map(
-      (report): Command => ({ type: 'input', taskId: report.taskId, input: report }),
+      (report): Command => ({
+        type: 'input',
+        taskId: report.taskId,
+        input: report,
+        ...this.#scopeOf(session, report),
+      }),
     )
     const answers = await this.#parts.submitAll(commands, outputBytes)
     // Only now the ones behind them in a queue that was full can start.
@@ -199,6 +221,13 @@ export class WorkerDesk {
       )
       return { type: 'stale', reason: { code: 'stale', message: error } }
     })
+  }
+
+  /** Where it stands below an agent, if that is known here. */
+  #scopeOf(session: Session, report: Report): { scope?: Scope | null } {
+    const key = slotKey(report)
+    const slot = this.#reporting.get(key) ?? session.slots.get(key)
+    return slot ? { scope: slot.assignment.scope } : {}
   }
 
   #isOfLimitedQueue(report: Report): boolean {
@@ -241,7 +270,13 @@ function assignmentOf(task: ClaimedTask, token: string, now: number): Assignment
     softStopMs,
     beatEveryMs,
     graceMs: task.graceMs,
+    scope: scopeOf(task),
   }
+}
+
+function scopeOf({ parentId, rootId, step, detached }: ClaimedTask): Scope | null {
+  if (parentId === null || rootId === null || step === null) return null
+  return { parentId, rootId, step, detached: detached === 1 }
 }
 
 function remaining(deadlineAt: number | null, attemptDeadlineAt: number | null, now: number) {

@@ -30,7 +30,19 @@ export const NEW_TASK_FIELDS = [
   'dueAt',
 ] as const satisfies readonly (keyof TaskRow)[]
 
+/** An agent's row, or that of something an agent scheduled, has these besides. */
+export const NEW_BELOW_FIELDS = [
+  ...NEW_TASK_FIELDS,
+  'kind',
+  'parentId',
+  'rootId',
+  'step',
+  'detached',
+  'wokenAt',
+] as const satisfies readonly (keyof TaskRow)[]
+
 export type NewTask = Pick<TaskRow, (typeof NEW_TASK_FIELDS)[number]>
+export type NewBelow = Pick<TaskRow, (typeof NEW_BELOW_FIELDS)[number]>
 
 export interface ClaimRequest {
   now: number
@@ -55,6 +67,10 @@ export const CLAIMED_FIELDS = [
   'attemptDeadlineAt',
   'graceMs',
   'dueAt',
+  'parentId',
+  'rootId',
+  'step',
+  'detached',
 ] as const satisfies readonly (keyof TaskRow)[]
 
 export type ClaimedTask = Pick<TaskRow, (typeof CLAIMED_FIELDS)[number]>
@@ -75,11 +91,16 @@ export interface Beat {
 
 export interface HotStatements {
   /** schedule: where any row has a key, answers the ids that were inserted; one whose key exists is left out. */
-  insertTasks(rows: readonly NewTask[]): Statement<{ id: string }>[]
+  insertTasks(rows: readonly (NewTask | NewBelow)[]): Statement<{ id: string }>[]
   /** claim: ready tasks that have time left, by priority, then age; the attempt is counted before it is handed out. */
   claimTasks(request: ClaimRequest): Statement<ClaimedTask>
   /** report: ends running attempts well; answers the ids that changed, the others are stale. */
   completeTasks(now: number, rows: readonly CompletedTask[]): Statement<{ id: string }>
+  /** The same for what agents scheduled, with the place of each among their results. */
+  completeBelow(
+    now: number,
+    rows: readonly (CompletedTask & { resultSeq: number })[],
+  ): Statement<{ id: string }>
   /** fire: what is due, the longest overdue first; a living peer's only when it is overdue by `overdueMs`. */
   dueTasks(now: number, peers: readonly string[], overdueMs: number, limit: number): Statement<TaskRow>
   /** heartbeat: answers the ids whose attempt is still the running one. */

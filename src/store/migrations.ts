@@ -73,13 +73,33 @@ create table {s}tasks (
   extended_ms {int8} not null default 0,
   seq {int4} not null default 1,
   started_seq {int4},
-  ended_seq {int4}
+  ended_seq {int4},
+  -- 'task' or 'agent'; an agent's attempts are its turns
+  kind text not null default 'task',
+  -- the agent that scheduled it, and the one at the top, whose row is locked first
+  parent_id {id},
+  root_id {id},
+  -- the number of the parent's step, and where its end stands among the parent's results
+  step {int4},
+  result_seq {int4},
+  detached {int4} not null default 0,
+  -- of an agent: a turn may be claimed since then
+  woken_at {int8},
+  -- of an agent: results there are, results its code has seen, steps on record, children not settled
+  results {int4} not null default 0,
+  seen {int4} not null default 0,
+  steps {int4} not null default 0,
+  open {int4} not null default 0,
+  waits text
 ) {strict};
 -- only what may start now
 create index tasks_claim on {s}tasks (queue, name, priority, id) where ready = 1;
 create index tasks_due on {s}tasks (due_at) where due_at is not null;
 create index tasks_live on {s}tasks (node_id, queue) where live = 1;
 create unique index tasks_key on {s}tasks (name, key) where key is not null;
+-- those without a result are still open
+create index tasks_children on {s}tasks (parent_id, result_seq) where parent_id is not null;
+create index tasks_woken on {s}tasks (name, woken_at) where woken_at is not null;
 create index tasks_ended_badly on {s}tasks (status, id) where status in ('failed', 'timed_out', 'cancelled');
 
 create table {s}attempts (
@@ -97,6 +117,24 @@ create table {s}attempts (
   progress text,
   details text,
   primary key (task_id, attempt)
+) {strict};
+
+-- steps (part 0) and results (part 1) of agents that have no row of their own: an array, and its first number
+create table {s}journal (
+  agent_id {id} not null references {s}tasks (id) on delete cascade,
+  part {int4} not null,
+  no {int4} not null,
+  body text not null,
+  primary key (agent_id, part, no)
+) {strict};
+
+-- that nobody has taken yet
+create table {s}signals (
+  agent_id {id} not null references {s}tasks (id) on delete cascade,
+  no {int4} not null,
+  name text not null,
+  value text not null,
+  primary key (agent_id, no)
 ) {strict};
 
 create table {s}events (

@@ -188,6 +188,8 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
         name: null,
         queue: null,
         timeoutKind: null,
+        kind: null,
+        parentId: null,
         after: null,
         limit: 100,
       }
@@ -359,6 +361,8 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
               },
               ...{
                 timeoutKind: null,
+                kind: null,
+                parentId: null,
                 failure: null,
                 receipt: null,
                 grantedMs: 0,

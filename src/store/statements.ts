@@ -1,5 +1,6 @@
 /** Every other statement: one text for both dialects, apart from locks and lists. */
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
+import { AgentStatements } from './agent-statements.ts'
 import type { Dialect } from './dialect.ts'
 import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
@@ -21,6 +22,8 @@ export interface TaskFilter {
   name: string | null
   queue: string | null
   timeoutKind: TimeoutKind | null
+  kind: 'task' | 'agent' | null
+  parentId: string | null
   /** The id after which the page starts; newest first. */
   after: string | null
   limit: number
@@ -41,17 +44,25 @@ const SWEPT_FIELDS = [
   'settledAt',
   'dueAt',
   'policy',
+  'kind',
+  'parentId',
+  'detached',
+  'wokenAt',
+  'open',
+  'waits',
 ] as const satisfies readonly (keyof TaskRow)[]
 
 export type SweptTask = Pick<TaskRow, (typeof SWEPT_FIELDS)[number]>
 
 export class Statements {
   readonly hot: HotStatements
+  readonly agents: AgentStatements
   readonly #d: Dialect
 
   constructor(dialect: 'sqlite' | 'postgres') {
     this.#d = dialect === 'sqlite' ? SQLITE : POSTGRES
     this.hot = dialect === 'sqlite' ? SQLITE_HOT : POSTGRES_HOT
+    this.agents = new AgentStatements(this.#d)
   }
 
   /** The rows with these ids, locked in the order of their ids. */
@@ -146,6 +157,8 @@ export class Statements {
     if (filter.name !== null) where.push(`name = ${param(filter.name)}`)
     if (filter.queue !== null) where.push(`queue = ${param(filter.queue)}`)
     if (filter.timeoutKind !== null) where.push(`timeout_kind = ${param(filter.timeoutKind)}`)
+    if (filter.kind !== null) where.push(`kind = ${param(filter.kind)}`)
+    if (filter.parentId !== null) where.push(`parent_id = ${param(filter.parentId)}`)
     if (filter.after !== null) where.push(`id < ${param(filter.after)}`)
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where ${where.join(' and ')} order by id desc limit ${param(filter.limit)}`,
@@ -272,10 +285,15 @@ export class Statements {
   deleteTasks(ids: readonly string[]): Statement[] {
     const { s } = this.#d
     const list = this.#d.list(ids)
-    const over = `${s}tasks where id ${this.#d.inList('$1')} and settled_at is not null and live = 0`
+    // What an agent scheduled goes with it. A detached one stays while its agent might still be replayed.
+    const over = `with recursive over_ids (id) as (
+      select t.id from ${s}tasks t where t.id ${this.#d.inList('$1')} and t.settled_at is not null and t.live = 0
+        and not exists (select 1 from ${s}tasks p where p.id = t.parent_id and p.settled_at is null)
+      union select c.id from over_ids o join ${s}tasks c on c.parent_id = o.id and c.detached = 0)`
+    const these = 'in (select id from over_ids)'
     return [
-      { sql: `delete from ${s}events where root_id in (select id from ${over})`, params: [list] },
-      { sql: `delete from ${over}`, params: [list] },
+      { sql: `${over} delete from ${s}events where root_id ${these}`, params: [list] },
+      { sql: `${over} delete from ${s}tasks where id ${these}`, params: [list] },
     ]
   }
 }

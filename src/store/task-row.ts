@@ -68,6 +68,25 @@ export interface TaskRow {
   seq: number
   startedSeq: number | null
   endedSeq: number | null
+  kind: 'task' | 'agent'
+  /** The agent that scheduled it, and the one at the top; both null for work that was started alone. */
+  parentId: string | null
+  rootId: string | null
+  /** The number of the parent's step. */
+  step: number | null
+  /** Where its end stands among the parent's results. */
+  resultSeq: number | null
+  /** Goes on when its parent ends. */
+  detached: Flag
+  /** Of an agent: a turn may be claimed since then. */
+  wokenAt: number | null
+  /** Of an agent: results there are, results its code has seen, steps on record, children not settled. */
+  results: number
+  seen: number
+  steps: number
+  open: number
+  /** Of an agent: what it waits for, as JSON text. */
+  waits: string | null
 }
 
 type ColumnType = 'text' | 'int4' | 'int8'
@@ -122,6 +141,18 @@ export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
   seq: 'int4',
   startedSeq: 'int4',
   endedSeq: 'int4',
+  kind: 'text',
+  parentId: 'text',
+  rootId: 'text',
+  step: 'int4',
+  resultSeq: 'int4',
+  detached: 'int4',
+  wokenAt: 'int8',
+  results: 'int4',
+  seen: 'int4',
+  steps: 'int4',
+  open: 'int4',
+  waits: 'text',
 }
 
 /** What never changes after scheduling. */
@@ -140,10 +171,50 @@ const FIXED: readonly (keyof TaskRow)[] = [
   'stuckAfterMs',
   'firstDueMs',
   'graceMs',
+  'kind',
+  'parentId',
+  'rootId',
+  'step',
+  'detached',
 ]
 
+/** Of agents alone. */
+const OF_AGENTS: readonly (keyof TaskRow)[] = ['wokenAt', 'results', 'seen', 'steps', 'open', 'waits']
+
 const ALL = Object.keys(TASK_COLUMNS) as (keyof TaskRow)[]
-export const CHANGING_FIELDS = ALL.filter((field) => !FIXED.includes(field))
+export const CHANGING_FIELDS = ALL.filter((field) => !FIXED.includes(field) && !OF_AGENTS.includes(field))
+
+/** What a turn of an agent changes, and what its end or its limits change besides. */
+export const TURN_FIELDS = [
+  'status',
+  'live',
+  'attempt',
+  'token',
+  'nodeId',
+  'startedAt',
+  'dueAt',
+  'seq',
+  'startedSeq',
+  ...OF_AGENTS,
+] as const satisfies readonly (keyof TaskRow)[]
+export const AGENT_FIELDS: readonly (keyof TaskRow)[] = [
+  ...TURN_FIELDS,
+  'stopping',
+  'parked',
+  'output',
+  'failure',
+  'timeoutKind',
+  'receipt',
+  'losses',
+  'endedAt',
+  'settledAt',
+  'deadlineAt',
+  'stopBoundAt',
+  'warned',
+  'extendedMs',
+  'endedSeq',
+  'resultSeq',
+]
 
 export function column(field: string): string {
   return field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)

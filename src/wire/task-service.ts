@@ -20,6 +20,7 @@ export interface ScheduleRequest {
   /** From now, or an absolute time on the store's clock. */
   start: { delayMs: number } | { at: number }
   tasks: { input: string; key: string | null }[]
+  kind: 'task' | 'agent'
 }
 
 export interface ScheduledTask {
@@ -29,6 +30,8 @@ export interface ScheduledTask {
 }
 
 export interface AttemptView {
+  taskId: string
+  name: string
   attempt: number
   status: AttemptStatus
   startedAt: number
@@ -41,6 +44,8 @@ export interface AttemptView {
 
 export interface TaskView {
   id: string
+  /** An agent's attempts are its turns. */
+  kind: 'task' | 'agent'
   name: string
   queue: string
   priority: number
@@ -66,6 +71,21 @@ export interface TaskView {
   details: unknown
   /** JSON text; null until it completed. */
   output: string | null
+  /** The agent that scheduled it. */
+  parentId: string | null
+}
+
+/** What a suspended agent waits for. */
+export interface WaitView {
+  what: 'task' | 'agent' | 'signal' | 'time'
+  /** Of a task or child agent. */
+  id: string | null
+  /** Of a task, child agent or signal. */
+  name: string | null
+  status: TaskStatus | null
+  since: number
+  /** When the wait is over at the latest; null: as long as it takes. */
+  until: number | null
 }
 
 export interface LimitView {
@@ -84,6 +104,7 @@ export interface LimitView {
 export interface Explanation {
   id: string
   name: string
+  kind: 'task' | 'agent'
   status: TaskStatus
   /** One sentence: what it does or waits for, or why it ended. */
   summary: string
@@ -91,6 +112,10 @@ export interface Explanation {
   retries: { used: number; allowed: number; nextAt: number | null }
   extensions: { granted: number; grantedMs: number; left: number }
   attempts: AttemptView[]
+  /** Of an agent: what it waits for, at most 100 of them. */
+  waits: WaitView[]
+  /** Of an agent: what is on record. */
+  journal: { steps: number; results: number; turns: number; open: number } | null
   /** Limits that cannot hold together, slots that are lost: what somebody should look at. */
   warnings: string[]
 }
@@ -110,6 +135,9 @@ export interface ListRequest {
   timeoutKind: TimeoutKind | null
   cursor: string | null
   limit: number
+  kind: 'task' | 'agent' | null
+  /** Of what this agent scheduled. */
+  parentId: string | null
 }
 
 export interface MetricView {
@@ -127,9 +155,12 @@ export interface TaskService {
   get(id: string): Promise<TaskView | null>
   /** Resolves when it has settled; null when `timeoutMs` was over first. */
   settled(id: string, timeoutMs: number | null): Promise<Settled | null>
+  /** Resolves after its commit; throws when nobody would take it. */
+  signal(id: string, name: string, value: string): Promise<void>
   cancel(id: string): Promise<CancelAnswer>
   extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }>
   resume(id: string): Promise<void>
+  /** Of an agent: those of everything below it that was cancelled. */
   attempts(id: string): Promise<AttemptView[]>
   events(id: string): Promise<TaskEventView[]>
   explain(id: string): Promise<Explanation>

@@ -3,6 +3,14 @@
  * Every message is plain JSON data, so that it may be a direct call in one process or cross a wire between two.
  * A worker never touches the store; a manager never touches a handler.
  */
+import type {
+  JournalCursor,
+  JournalPage,
+  JournalResult,
+  NewStep,
+  RunOutcome,
+  StepWait,
+} from '../core/agent-journal.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import type { Progress, Receipt, StopReason } from '../core/states.ts'
@@ -14,6 +22,9 @@ export interface WorkerHello {
   /** The queues it works; null: all. */
   queues: string[] | null
   concurrency: number
+  /** The agents it has the code of, and how many turns it runs at a time. */
+  agents: string[]
+  turns: number
 }
 
 /** One attempt, handed out. Remaining times count from the moment this message arrives. */
@@ -37,6 +48,28 @@ export interface Assignment {
   /** Progress and heartbeats go up at most this often. */
   beatEveryMs: number
   graceMs: number
+  /** Its place below an agent. */
+  scope: { rootId: string; parentId: string; step: number; detached: boolean } | null
+}
+
+/** A turn of an agent, handed out. */
+export interface Turn {
+  agentId: string
+  rootId: string
+  name: string
+  token: string
+  /** Rises by one with each: a run in memory that has another before this one is outdated. */
+  turn: number
+  /** JSON text. */
+  input: string
+  /** The store's time at the claim. */
+  now: number
+  /** How much is in its journal; nothing: it has never come to a step. */
+  steps: number
+  seen: number
+  upTo: number
+  /** Those after `seen`, up to `upTo`. */
+  results: JournalResult[]
 }
 
 /** What is left of an attempt's limits. */
@@ -51,6 +84,35 @@ export type DownMessage =
   | { type: 'stop'; taskId: string; token: string; reason: StopReason; graceMs: number }
   /** Its limits moved: what is left of them now. */
   | ({ type: 'limits'; taskId: string; token: string } & RemainingLimits)
+  | { type: 'turns'; turns: Turn[] }
+  /** There is news for a turn that runs; `dropped`: nothing it does counts any more. */
+  | { type: 'news'; agentId: string; token: string; dropped: boolean }
+
+/** What a turn brings: its steps so far, and how it goes on. */
+export interface TurnReport {
+  type: 'turn'
+  agentId: string
+  rootId: string
+  token: string
+  /** The last result the code was given. */
+  seen: number
+  steps: NewStep[]
+  ran: { step: number; outcome: RunOutcome }[]
+  withdrawn: number[]
+  state:
+    | { type: 'open' }
+    | { type: 'suspended'; waits: StepWait[] }
+    | { type: 'released' }
+    | { type: 'returned'; output: string }
+    | { type: 'threw'; failure: Failure; stopped: boolean }
+    | { type: 'parked'; reason: string; code: string; step: number | null }
+}
+
+export type TurnAnswer =
+  | { type: 'more'; results: JournalResult[]; upTo: number }
+  | { type: 'suspended' }
+  | { type: 'ended' }
+  | { type: 'stale' }
 
 export type Report = { taskId: string; token: string } & (
   | { type: 'completed'; output: string }
@@ -75,6 +137,11 @@ export type ReportAnswer =
 export interface WorkerSession {
   /** Resolves with one answer per report, after their commit. Never rejects while the manager lives. */
   report(reports: Report[]): Promise<ReportAnswer[]>
+  reportTurns(reports: TurnReport[]): Promise<TurnAnswer[]>
+  /** A page of the journal of an agent whose turn runs here; null when it does not any more. */
+  journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null>
+  /** Code of a suspended run goes on by itself: it wants a turn. */
+  wake(agentId: string, rootId: string, token: string): void
   detach(): void
 }
 

@@ -23,7 +23,7 @@ export async function runHandler(
   }
   if (definition.schema) {
     try {
-      input = await parseInput(definition.name, definition.schema, input)
+      input = await parseInput(definition.kind, definition.name, definition.schema, input)
     } catch (thrown) {
       // The schema's own code may fail for a passing reason; an input that does not fit never will.
       const invalid = thrown instanceof CurfewError && thrown.code === 'invalid_input'

@@ -2,9 +2,11 @@
  * Runs attempts: takes assignments from a manager through the port, gives each to its handler, inline or in a
  * process of its own, and reports. Knows no store.
  */
-import type { Clock } from '../core/clock.ts'
+import type { Clock, Randomness } from '../core/clock.ts'
+import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
 import type { StopReason } from '../core/states.ts'
+import type { AgentDefinition } from '../definitions/agent.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type {
   Assignment,
@@ -14,6 +16,7 @@ import type {
   ReportAnswer,
   WorkerSession,
 } from '../wire/worker-port.ts'
+import { AgentRunner } from './agent-runner.ts'
 import type { AttemptCallbacks, RunningAttempt } from './attempt.ts'
 import { InlineAttempt } from './inline-attempt.ts'
 import type { ProcessEnvironment } from './process-attempt.ts'
@@ -28,6 +31,13 @@ export interface WorkerOptions {
   concurrency: number
   clock: Clock
   logger: Logger
+  agents: readonly AgentDefinition[]
+  /** Turns of agents at a time. */
+  turns: number
+  randomness: Randomness
+  ids: IdSource
+  /** How many suspended agents stay in memory, and how much of it they may take. */
+  residents: { count: number; bytes: number }
   /** For tasks in processes of their own; null when there are none. */
   processes: ProcessEnvironment | null
 }
@@ -45,9 +55,11 @@ export class Worker {
   #session: WorkerSession | null = null
   #outbox: OutgoingReport[] = []
   #refusing: StopReason | null = null
+  readonly #agents: AgentRunner
 
   constructor(options: WorkerOptions) {
     this.#options = options
+    this.#agents = new AgentRunner(options)
     this.#host = {
       clock: options.clock,
       report: (report) => this.#report(report),
@@ -58,25 +70,40 @@ export class Worker {
   }
 
   attach(manager: ManagerPort): void {
-    const { workerId, queues, concurrency } = this.#options
+    const { workerId, queues, concurrency, agents, turns } = this.#options
     this.#session = manager.attach(
-      { workerId, names: [...this.#tasks.keys()], queues: queues ? [...queues] : null, concurrency },
+      {
+        workerId,
+        names: [...this.#tasks.keys()],
+        queues: queues ? [...queues] : null,
+        concurrency,
+        agents: agents.map(({ name }) => name),
+        turns,
+      },
       (message) => this.#receive(message),
     )
+    this.#agents.attach(this.#session)
   }
 
   get idle(): boolean {
-    return this.#outbox.length === 0
+    return this.#outbox.length === 0 && this.#agents.idle
+  }
+
+  /** Agents in memory that wait. */
+  get residents(): number {
+    return this.#agents.residents
   }
 
   /** What is still handed out is given back unstarted. */
   refuse(reason: StopReason): void {
     this.#refusing = reason
+    this.#agents.refuse()
   }
 
   /** Everything goes down the ladder. */
   stopAll(reason: StopReason): void {
     for (const attempt of this.#attempts.values()) attempt.stop(reason, attempt.assignment.graceMs)
+    this.#agents.releaseAll()
   }
 
   get longestGraceMs(): number {
@@ -88,6 +115,7 @@ export class Worker {
     const seen = new Set<WorkerAttempt>()
     for (;;) {
       const left = [...this.#attempts.values()].filter((attempt) => !seen.has(attempt))
+      await this.#agents.released()
       if (left.length === 0) return
       await Promise.all(left.map((attempt) => attempt.reported()))
       for (const attempt of left) seen.add(attempt)
@@ -107,6 +135,8 @@ export class Worker {
       }
       return
     }
+    if (message.type === 'turns') return this.#agents.turns(message.turns)
+    if (message.type === 'news') return this.#agents.news(message)
     const attempt = this.#attempts.get(keyOf(message))
     if (message.type === 'stop') {
       if (attempt) attempt.stop(message.reason, message.graceMs)

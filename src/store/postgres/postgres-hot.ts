@@ -3,20 +3,39 @@
  * Plans must not depend on statistics (a table analyzed while nothing ran makes the planner expect one running
  * row): write transactions switch off everything but index scans and nested loops.
  */
-import type { HotStatements, NewTask } from '../hot-statements.ts'
-import { CLAIMED_FIELDS, claimSets, completeSets, NEW_TASK_FIELDS } from '../hot-statements.ts'
+import type { HotStatements, NewBelow, NewTask } from '../hot-statements.ts'
+import {
+  CLAIMED_FIELDS,
+  claimSets,
+  completeSets,
+  NEW_BELOW_FIELDS,
+  NEW_TASK_FIELDS,
+} from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 import { arrayLiteral, arrayOf } from './array-literal.ts'
 
 /** What differs between tasks of one call; the rest is sent once per group. */
 const VARYING = ['id', 'key', 'input', 'ready', 'startAt', 'deadlineAt', 'queueDeadlineAt', 'dueAt'] as const
-const SHARED = NEW_TASK_FIELDS.filter((field) => !(VARYING as readonly string[]).includes(field))
+const VARYING_BELOW = [...VARYING, 'parentId', 'rootId', 'step'] as const
 
-const INSERT = `
-insert into curfew.tasks (${[...VARYING, ...SHARED].map(column).join(', ')})
-select u.*, ${SHARED.map((field, i) => `$${VARYING.length + i + 1}::${TASK_COLUMNS[field]}`).join(', ')}
-from unnest(${VARYING.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).join(', ')}) as u`
+interface Shape {
+  sql: string
+  varying: readonly (keyof NewBelow)[]
+  shared: readonly (keyof NewBelow)[]
+}
+
+function shape(fields: readonly (keyof NewBelow)[], varying: readonly (keyof NewBelow)[]): Shape {
+  const shared = fields.filter((field) => !varying.includes(field))
+  const sql = `
+insert into curfew.tasks (${[...varying, ...shared].map(column).join(', ')})
+select u.*, ${shared.map((field, i) => `$${varying.length + i + 1}::${TASK_COLUMNS[field]}`).join(', ')}
+from unnest(${varying.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).join(', ')}) as u`
+  return { sql, varying, shared }
+}
+
+const PLAIN = shape(NEW_TASK_FIELDS, VARYING)
+const BELOW = shape(NEW_BELOW_FIELDS, VARYING_BELOW)
 
 const TIME_LEFT = `(t.deadline_at is null or t.deadline_at > $1)
       and (t.attempt > 0 or t.queue_deadline_at is null or t.queue_deadline_at > $1)`
@@ -58,6 +77,11 @@ update curfew.tasks t set ${completeSets('$1')}, output = u.output
 from unnest($2::text[], $3::text[], $4::text[]) as u (id, token, output)
 where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
+const COMPLETE_BELOW = `
+update curfew.tasks t set ${completeSets('$1')}, output = u.output, result_seq = u.result_seq
+from unnest($2::text[], $3::text[], $4::text[], $5::int4[]) as u (id, token, output, result_seq)
+where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
+
 const DUE = `
 select ${selectList(TASK_FIELDS, 't')} from curfew.tasks t
 where due_at <= $1 and (due_at <= $3 or node_id <> all($2::text[])) order by due_at limit $4 for update skip locked`
@@ -72,12 +96,13 @@ where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
 export const POSTGRES_HOT: HotStatements = {
   insertTasks(rows) {
-    const groups = new Map<string, NewTask[]>()
+    const groups = new Map<string, (NewTask | NewBelow)[]>()
     for (const row of rows) {
-      const shape = SHARED.map((field) => row[field]).join('\u0000')
-      const group = groups.get(shape)
+      const { shared } = shapeOf(row)
+      const key = shared.map((field) => (row as NewBelow)[field]).join('\u0000')
+      const group = groups.get(key)
       if (group) group.push(row)
-      else groups.set(shape, [row])
+      else groups.set(key, [row])
     }
     // By name first, so that the same keys are mostly met in the same order.
     return [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
@@ -95,6 +120,10 @@ export const POSTGRES_HOT: HotStatements = {
       params: [now, arrayOf(rows, 'id'), arrayOf(rows, 'token'), arrayOf(rows, 'output')],
     }
   },
+  completeBelow(now, rows) {
+    const fields = ['id', 'token', 'output', 'resultSeq'] as const
+    return { sql: COMPLETE_BELOW, params: [now, ...fields.map((field) => arrayOf(rows, field))] }
+  },
   dueTasks(now, peers, overdueMs, limit) {
     return { sql: DUE, params: [now, arrayLiteral(peers), now - overdueMs, limit] }
   },
@@ -104,11 +133,19 @@ export const POSTGRES_HOT: HotStatements = {
   },
 }
 
-function insertGroup(rows: readonly NewTask[]): Statement<{ id: string }> {
-  const first = rows[0] as NewTask
+function shapeOf(row: NewTask | NewBelow): Shape {
+  return 'kind' in row ? BELOW : PLAIN
+}
+
+function insertGroup(rows: readonly (NewTask | NewBelow)[]): Statement<{ id: string }> {
+  const first = rows[0] as NewBelow
+  const { sql, varying, shared } = shapeOf(first)
   const keyed = rows.some(({ key }) => key !== null)
   return {
-    sql: keyed ? `${INSERT} on conflict (name, key) where key is not null do nothing returning id` : INSERT,
-    params: [...VARYING.map((field) => arrayOf(rows, field)), ...SHARED.map((field) => first[field])],
+    sql: keyed ? `${sql} on conflict (name, key) where key is not null do nothing returning id` : sql,
+    params: [
+      ...varying.map((field) => arrayOf(rows as readonly NewBelow[], field)),
+      ...shared.map((field) => first[field]),
+    ],
   }
 }

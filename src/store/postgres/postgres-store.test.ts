@@ -79,7 +79,15 @@ describe('the fence', () => {
       })
       .then(() => finished.push('transaction'))
     await untilWaiting('advisory')
-    const renewal = { nodeId: 'n_1', epoch: 1, lead: true, queues: [], names: [], virtualNow: 7_000 }
+    const renewal = {
+      nodeId: 'n_1',
+      epoch: 1,
+      lead: true,
+      queues: [],
+      names: [],
+      agents: [],
+      virtualNow: 7_000,
+    }
     const renewed = await send(heartbeatStatement(renewal))
     expect(renewed.rows[0]).toMatchObject({ renewed: 1 })
     const raised = db.run(NODES.setGone('n_1', 9_000)).then(() => finished.push('epoch'))
@@ -206,6 +214,7 @@ describe('several processes at once', () => {
             queues: [],
             limitedQueues: ['default'],
             slots: 3,
+            turns: null,
           }
           return new TaskBatch(context, 1_000, wish).apply([])
         }),

@@ -1,12 +1,21 @@
 /** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
 import { SQLITE } from '../dialect.ts'
-import type { HotStatements, NewTask } from '../hot-statements.ts'
-import { CLAIMED_FIELDS, claimSets, completeSets, NEW_TASK_FIELDS } from '../hot-statements.ts'
+import type { HotStatements, NewBelow, NewTask } from '../hot-statements.ts'
+import {
+  CLAIMED_FIELDS,
+  claimSets,
+  completeSets,
+  NEW_BELOW_FIELDS,
+  NEW_TASK_FIELDS,
+} from '../hot-statements.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
-const NEW_TASK_COLUMNS = Object.fromEntries(
-  NEW_TASK_FIELDS.map((field) => [field, TASK_COLUMNS[field]]),
-) as Record<keyof NewTask, 'text'>
+function columnsOf<Field extends keyof NewBelow>(fields: readonly Field[]): Record<Field, 'text'> {
+  return Object.fromEntries(fields.map((field) => [field, TASK_COLUMNS[field]])) as Record<Field, 'text'>
+}
+
+const NEW_TASK_COLUMNS = columnsOf(NEW_TASK_FIELDS)
+const NEW_BELOW_COLUMNS = columnsOf(NEW_BELOW_FIELDS)
 
 function returning(fields: readonly string[]): string {
   return fields.map((field) => `${column(field)} as "${field}"`).join(', ')
@@ -49,6 +58,10 @@ const COMPLETE = `
 update tasks set ${completeSets('$4')}, output = $3
 where id = $1 and token = $2 and status = 'running'`
 
+const COMPLETE_BELOW = `
+update tasks set ${completeSets('$4')}, output = $3, result_seq = $5
+where id = $1 and token = $2 and status = 'running'`
+
 const DUE = `
 select ${selectList(TASK_FIELDS, 't')} from tasks t
 where due_at <= $1 order by due_at limit $2`
@@ -64,7 +77,12 @@ export const SQLITE_HOT: HotStatements = {
   insertTasks(rows) {
     const keyed = rows.some(({ key }) => key !== null)
     const suffix = keyed ? 'on conflict (name, key) where key is not null do nothing returning id' : ''
-    return [SQLITE.insert('tasks', NEW_TASK_COLUMNS, rows, suffix) as { sql: string; params: [] }]
+    const plain: NewTask[] = rows.filter((row) => !('kind' in row))
+    const below = rows.filter((row) => 'kind' in row)
+    return [
+      ...(plain.length ? [SQLITE.insert('tasks', NEW_TASK_COLUMNS, plain, suffix)] : []),
+      ...(below.length ? [SQLITE.insert('tasks', NEW_BELOW_COLUMNS, below, suffix)] : []),
+    ] as { sql: string; params: [] }[]
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
     return {
@@ -77,6 +95,14 @@ export const SQLITE_HOT: HotStatements = {
       sql: COMPLETE,
       params: [],
       each: rows.map(({ id, token, output }) => [id, token, output, now]),
+      changed: true,
+    }
+  },
+  completeBelow(now, rows) {
+    return {
+      sql: COMPLETE_BELOW,
+      params: [],
+      each: rows.map(({ id, token, output, resultSeq }) => [id, token, output, now, resultSeq]),
       changed: true,
     }
   },

@@ -1,0 +1,314 @@
+/**
+ * The agents of one transaction: what ends below them is handed up, what they stop is handed down, what wakes them
+ * starts a turn at once where this process may. Rows of agents are read and written here alone; their roots are
+ * locked before anything else of the batch.
+ */
+import type { JournalResult } from '../core/agent-journal.ts'
+import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
+import { isEnded } from '../core/states.ts'
+import type { SignalRow } from '../store/agent-statements.ts'
+import type { NewBelow } from '../store/hot-statements.ts'
+import type { Work } from '../store/statement.ts'
+import { run, runAll } from '../store/statement.ts'
+import type { Statements } from '../store/statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import { TURN_FIELDS } from '../store/task-row.ts'
+import { decideAgent, wantsSignals } from './agent-decide.ts'
+import type { AgentDraft } from './agent-draft.ts'
+import { codeAlive } from './agent-draft.ts'
+import type { AgentInput, SettledChild } from './agent-input.ts'
+import { journalRow, unseen, workOutcome } from './agent-results.ts'
+import type { Effect, TaskDraft } from './task-draft.ts'
+import type { TaskAnswer } from './task-input.ts'
+
+/** Where a task stands below an agent. */
+export interface Scope {
+  rootId: string
+  parentId: string
+  step: number
+  detached: boolean
+}
+
+export interface TurnWish {
+  token: string
+  names: readonly string[]
+  slots: number
+  /** Turns may wait that no decision of this batch brings up. */
+  look: boolean
+}
+
+/** A turn that this process runs from now on. */
+export interface StartedTurn {
+  row: TaskRow
+  results: JournalResult[]
+}
+
+interface Parts {
+  statements: Statements
+  nodeId: string
+  peers: () => readonly string[]
+  now: number
+  wish: TurnWish | null
+  /** Every row of the batch, as it is by now. */
+  rows: Map<string, TaskRow>
+  /** Decides about a task, for what is handed down. */
+  cancelTask(row: TaskRow): void
+  decided(draft: TaskDraft): void
+  effect(effect: Effect): void
+}
+
+/** An agent that a living peer has in memory is left to it for so long. */
+export const LEFT_TO_PEER_MS = 1_000
+
+export class AgentBatch {
+  readonly started: StartedTurn[] = []
+  readonly newChildren: NewBelow[] = []
+  readonly #parts: Parts
+  readonly #drafts = new Map<string, AgentDraft[]>()
+  readonly #toInsert: NewBelow[] = []
+  readonly #toStop = new Set<string>()
+  readonly #toCancel = new Set<string>()
+  readonly #settled = new Map<string, TaskRow[]>()
+  readonly #woken = new Set<string>()
+  readonly #signals = new Map<string, SignalRow[]>()
+  readonly #claimed: TaskRow[] = []
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+  }
+
+  /** The signals that a turn may take have to be there before it is decided. */
+  *prepare(inputs: readonly { agentId: string; input: AgentInput }[]): Work<void> {
+    for (const { agentId, input } of inputs) {
+      const row = this.#parts.rows.get(agentId)
+      if (!row || input.type !== 'turn' || !wantsSignals(row, input)) continue
+      const names = input.steps.flatMap((step) => (step.kind === 'signal' ? [step.name] : []))
+      const { agents } = this.#parts.statements
+      this.#signals.set(
+        agentId,
+        yield* run(agents.signals(agentId, [...new Set(names)], MAX_WAITING_SIGNALS)),
+      )
+    }
+  }
+
+  decide(row: TaskRow, input: AgentInput): TaskAnswer {
+    const { rows, now } = this.#parts
+    const signals = input.type === 'turn' ? this.#signals.get(row.id) : undefined
+    const { draft, answer } = decideAgent(row, input, now, signals)
+    if (draft.taken.length) {
+      this.#signals.set(
+        row.id,
+        (signals ?? []).filter((one) => !draft.taken.includes(one)),
+      )
+    }
+    rows.set(row.id, draft.row)
+    const drafts = this.#drafts.get(row.id)
+    if (drafts) drafts.push(draft)
+    else this.#drafts.set(row.id, [draft])
+    this.#parts.decided(draft)
+    for (const child of draft.children) this.#toInsert.push(child)
+    for (const id of draft.cancels) this.#toCancel.add(id)
+    if (draft.cancelBelow) this.#toStop.add(row.id)
+    if (draft.wakes) this.#woken.add(row.id)
+    return answer
+  }
+
+  /** Something below an agent has settled. */
+  settled(row: TaskRow): void {
+    const parentId = row.parentId as string
+    const children = this.#settled.get(parentId)
+    if (children) children.push(row)
+    else this.#settled.set(parentId, [row])
+  }
+
+  /**
+   * Good ends that a guarded write will decide: their places among the results are given out before it. Answers the
+   * place by the task's id; an end whose agent is gone has none.
+   */
+  settleHot(ends: readonly (Scope & { id: string; output: string })[]): Map<string, number> {
+    const places = new Map<string, number>()
+    const byParent = new Map<string, SettledChild[]>()
+    for (const { id, output, parentId, step, detached } of ends) {
+      const child = { id, step, detached, outcome: { status: 'completed', output } as const }
+      const children = byParent.get(parentId)
+      if (children) children.push(child)
+      else byParent.set(parentId, [child])
+    }
+    for (const [parentId, children] of byParent) {
+      const row = this.#parts.rows.get(parentId)
+      if (row) this.#handUp(row, children, (id, seq) => places.set(id, seq))
+    }
+    return places
+  }
+
+  #handUp(row: TaskRow, children: SettledChild[], place: (id: string, seq: number) => void): void {
+    children.sort((a, b) => a.step - b.step)
+    this.decide(row, { type: 'settled', children })
+    for (const [i, { id }] of children.entries()) place(id, row.results + i + 1)
+  }
+
+  /** Up and down until nothing moves any more. */
+  *propagate(): Work<void> {
+    for (;;) {
+      if (this.#toInsert.length) yield* this.#insertChildren()
+      if (this.#toCancel.size) yield* this.#cancelChosen()
+      else if (this.#toStop.size) yield* this.#stopBelow()
+      else if (this.#settled.size) yield* this.#handUpSettled()
+      else return
+    }
+  }
+
+  *#insertChildren(): Work<void> {
+    const children = this.#toInsert.splice(0)
+    yield* runAll(this.#parts.statements.hot.insertTasks(children))
+    this.newChildren.push(...children)
+    for (const { kind, name } of children) if (kind === 'agent') this.#parts.effect({ type: 'woken', name })
+  }
+
+  *#cancelChosen(): Work<void> {
+    const ids = [...this.#toCancel]
+    this.#toCancel.clear()
+    yield* this.#load(ids)
+    for (const id of ids) this.#cancel(this.#parts.rows.get(id))
+  }
+
+  *#stopBelow(): Work<void> {
+    const { statements, rows } = this.#parts
+    const agentIds = [...this.#toStop]
+    this.#toStop.clear()
+    for (const agentId of agentIds) {
+      if ((rows.get(agentId)?.open ?? 0) === 0) continue
+      const children = yield* run(statements.agents.openChildren(agentId))
+      // What this batch has decided already is newer than what is stored.
+      for (const child of children) this.#cancel(rows.get(child.id) ?? child)
+    }
+  }
+
+  #cancel(row: TaskRow | undefined): void {
+    if (!row || row.settledAt !== null || isEnded(row.status)) return
+    if (row.kind === 'agent') this.decide(row, { type: 'cancel' })
+    else this.#parts.cancelTask(row)
+  }
+
+  *#handUpSettled(): Work<void> {
+    const { rows } = this.#parts
+    const settled = [...this.#settled]
+    this.#settled.clear()
+    yield* this.#load(settled.map(([parentId]) => parentId))
+    for (const [parentId, children] of settled) {
+      const row = rows.get(parentId)
+      if (!row) continue
+      const ends = children.map((child) => ({
+        id: child.id,
+        step: child.step ?? 0,
+        detached: child.detached === 1,
+        outcome: workOutcome(child),
+      }))
+      const asleep = !this.#woken.has(parentId)
+      this.#handUp(row, ends, (id, seq) => {
+        const child = rows.get(id)
+        if (child) child.resultSeq = seq
+      })
+      const timedOut = children.find(({ status }) => status === 'timed_out')
+      if (asleep && timedOut && this.#woken.has(parentId)) {
+        this.#parts.effect({ type: 'timeout_wakes', agentId: parentId, taskId: timedOut.id })
+      }
+    }
+  }
+
+  *#load(ids: string[]): Work<void> {
+    const { statements, rows } = this.#parts
+    const missing = [...new Set(ids)].filter((id) => !rows.has(id)).sort()
+    if (missing.length === 0) return
+    for (const row of yield* run(statements.lockTasks(missing))) rows.set(row.id, row)
+  }
+
+  /** Turns start here if they may; the others are there to be claimed. */
+  startTurns(): void {
+    const { rows, wish, now, nodeId } = this.#parts
+    for (const id of this.#woken) {
+      const row = rows.get(id)
+      if (!row || row.live === 1 || row.parked !== null || !codeAlive(row)) continue
+      const left = wish !== null && wish.slots > this.#claimed.length
+      if (left && wish.names.includes(row.name) && this.#mayTake(row)) {
+        if (row.startedSeq === null) row.startedSeq = ++row.seq
+        if (row.status === 'pending') row.status = 'running'
+        row.startedAt ??= now
+        row.live = 1
+        row.attempt++
+        row.wokenAt = null
+        row.nodeId = nodeId
+        row.token = wish.token
+        this.#claimed.push(row)
+      } else if (row.wokenAt === null) {
+        row.wokenAt = now
+        this.#parts.effect({ type: 'woken', name: row.name })
+      }
+    }
+  }
+
+  #mayTake({ nodeId }: TaskRow): boolean {
+    return nodeId === this.#parts.nodeId || !this.#parts.peers().includes(nodeId)
+  }
+
+  *flush(): Work<void> {
+    const { agents } = this.#parts.statements
+    const turns: TaskRow[] = []
+    const whole: TaskRow[] = []
+    const journal = []
+    for (const [id, drafts] of this.#drafts) {
+      const row = this.#parts.rows.get(id) as TaskRow
+      const before = drafts[0]?.before as TaskRow
+      ;(isTurnOnly(before, row) ? turns : whole).push(row)
+      for (const draft of drafts) {
+        if (draft.steps.length) journal.push(journalRow(id, 0, draft.steps))
+        const rowless = draft.results.filter(({ type }) => type !== 'work')
+        if (rowless.length) journal.push(journalRow(id, 1, rowless))
+        if (draft.queued.length) yield* run(agents.insertSignals(draft.queued))
+        for (const signal of draft.taken) yield* run(agents.deleteSignal(signal))
+      }
+    }
+    if (turns.length) yield* run(agents.updateAgents(turns, false))
+    if (whole.length) yield* run(agents.updateAgents(whole, true))
+    if (journal.length) yield* run(agents.insertJournal(journal))
+  }
+
+  /** Turns that nothing in this batch has brought up. */
+  *claim(): Work<void> {
+    const { statements, wish, nodeId, now, peers } = this.#parts
+    if (!wish?.look || wish.slots <= this.#claimed.length || wish.names.length === 0) return
+    const limit = wish.slots - this.#claimed.length
+    const { token, names } = wish
+    const claim = { now, nodeId, token, names, limit, peers: peers(), patience: now - LEFT_TO_PEER_MS }
+    const claimed = yield* run(statements.agents.claimTurns(claim))
+    for (const row of claimed) this.#parts.rows.set(row.id, row)
+    this.#claimed.push(...claimed)
+  }
+
+  /** What is new for the turns that start and for those (`asking`) that go on. */
+  *gatherResults(asking: readonly string[]): Work<Map<string, JournalResult[]>> {
+    const { rows, statements } = this.#parts
+    const known = new Map<string, JournalResult[]>()
+    const toRead: string[] = []
+    for (const id of new Set([...this.#claimed.map((row) => row.id), ...asking])) {
+      const row = rows.get(id) as TaskRow
+      const fresh = (this.#drafts.get(id) ?? []).flatMap(({ results }) => results)
+      const unseenCount = row.results - row.seen
+      const last = fresh.slice(fresh.length - unseenCount)
+      if (unseenCount === 0) known.set(id, [])
+      else if (last.length === unseenCount && last[0]?.seq === row.seen + 1) known.set(id, last)
+      else toRead.push(id)
+    }
+    for (const [id, results] of yield* unseen(statements, toRead)) known.set(id, results)
+    for (const row of this.#claimed) this.started.push({ row, results: known.get(row.id) ?? [] })
+    return known
+  }
+}
+
+function isTurnOnly(before: TaskRow, after: TaskRow): boolean {
+  for (const field in after) {
+    const key = field as keyof TaskRow
+    if (before[key] !== after[key] && !(TURN_FIELDS as readonly string[]).includes(key)) return false
+  }
+  return true
+}

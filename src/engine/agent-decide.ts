@@ -1,0 +1,359 @@
+/**
+ * The state machine of an agent. `decideAgent(row, input, now)` is pure and total, as that of a task.
+ * Invariants: results are numbered in the order in which they are decided, and the code is given all of them in that
+ * order; a suspended agent has seen every result there was; it settles once, when nothing below it is left.
+ */
+import type { NewStep, RunOutcome } from '../core/agent-journal.ts'
+import { journalStep } from '../core/agent-journal.ts'
+import { unreachable } from '../core/errors.ts'
+import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
+import { isEnded } from '../core/states.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
+import type { SignalRow } from '../store/agent-statements.ts'
+import type { NewBelow } from '../store/hot-statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import { AgentDraft } from './agent-draft.ts'
+import type { AgentInput, SettledChild, TurnInput } from './agent-input.ts'
+import {
+  countEnd,
+  encodeWaits,
+  isWaiting,
+  nextTimer,
+  queuedSignals,
+  queueSignal,
+  takeDueTimers,
+  withdraw,
+} from './agent-waits.ts'
+import { encodePolicy } from './policy-text.ts'
+import { timeoutReason } from './task-draft.ts'
+import type { TaskAnswer } from './task-input.ts'
+import { newTaskLimits, nextDue } from './task-limits.ts'
+import { lateResult, warn } from './task-outcome.ts'
+
+/** Turns lost in a row; one more and something about the agent kills its workers. */
+const MOST_LOSSES = 3
+
+export interface AgentDecision {
+  draft: AgentDraft
+  answer: TaskAnswer
+}
+
+/** `signals`: those that wait for it, oldest first. */
+export function decideAgent(
+  row: TaskRow,
+  input: AgentInput,
+  now: number,
+  signals: readonly SignalRow[] = [],
+): AgentDecision {
+  const draft = new AgentDraft(row, now)
+  const answer = decide(draft, input, signals)
+  draft.row.waits = encodeWaits(draft.waits)
+  draft.row.dueAt = agentDue(draft)
+  return { draft, answer }
+}
+
+function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRow[]): TaskAnswer {
+  const { row } = draft
+  switch (input.type) {
+    case 'turn':
+      return turn(draft, input, signals)
+    case 'settled':
+      for (const child of input.children) childSettled(draft, child)
+      draft.finish()
+      return ACCEPTED
+    case 'signal':
+      return signal(draft, input.name, input.value)
+    case 'wake':
+      if (row.live === 0 && row.token === input.token) draft.wake()
+      return ACCEPTED
+    case 'due':
+      due(draft)
+      return ACCEPTED
+    case 'cancel':
+      return cancel(draft)
+    case 'extend_by':
+      return extendBy(draft, input.byMs)
+    case 'resume':
+      return resume(draft)
+    case 'lost':
+      return lost(draft, input)
+    default:
+      return unreachable(input)
+  }
+}
+
+const ACCEPTED: TaskAnswer = { type: 'accepted' }
+
+function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]): TaskAnswer {
+  const { row, waits, now } = draft
+  if (row.live === 0 || row.token !== input.token || !draft.codeAlive) {
+    return {
+      type: 'stale',
+      reason: { code: 'stale', message: 'not the current turn of this agent any more' },
+    }
+  }
+  row.losses = 0
+  const waiting = [...signals]
+  for (const step of input.steps) newStep(draft, step, waiting)
+  for (const { step, outcome } of input.ran) ran(draft, step, outcome)
+  withdraw(waits, input.withdrawn)
+  fireTimers(draft)
+  row.seen = input.seen
+  const { state } = input
+  switch (state.type) {
+    case 'open':
+      return { type: 'turn', state: 'more' }
+    case 'suspended':
+      // What came meanwhile may be what it waits for: it looks at it first.
+      if (row.results > row.seen) return { type: 'turn', state: 'more' }
+      row.live = 0
+      waits.steps = state.waits
+      waits.since = now
+      return { type: 'turn', state: 'suspended' }
+    case 'released':
+      row.live = 0
+      draft.wake()
+      return { type: 'turn', state: 'ended' }
+    case 'parked':
+      row.live = 0
+      row.token = null
+      row.parked = state.reason
+      draft.record({ type: 'agent_parked', reason: state.reason, code: state.code, step: state.step })
+      return { type: 'turn', state: 'ended' }
+    default:
+      ended(draft, state)
+      return { type: 'turn', state: 'ended' }
+  }
+}
+
+function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 'returned' | 'threw' }>): void {
+  const { row, now } = draft
+  row.live = 0
+  if (row.stopping === 1) {
+    row.receipt = 'aborted'
+    // Its outcome was decided before. What it brings is kept, and changes nothing.
+    if (state.type === 'returned' && state.output !== 'null') lateResult(draft, { output: state.output })
+    if (state.type === 'threw' && !state.stopped) lateResult(draft, { failure: state.failure })
+  } else if (state.type === 'returned') {
+    row.status = 'completed'
+    row.output = state.output
+    row.endedAt = now
+    row.endedSeq = ++row.seq
+  } else {
+    row.status = 'failed'
+    row.failure = JSON.stringify(state.failure)
+    row.endedAt = now
+    row.endedSeq = draft.record({ type: 'agent_failed', failure: state.failure })
+  }
+  draft.codeOver()
+}
+
+function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
+  const { row, waits, now } = draft
+  row.steps = Math.max(row.steps, step.no + 1)
+  if (step.kind === 'task' || step.kind === 'agent') {
+    draft.children.push(newChild(draft, step))
+    if (!step.detached) row.open++
+    return
+  }
+  draft.steps.push(journalStep(step))
+  switch (step.kind) {
+    case 'sleep':
+    case 'wait':
+      waits.timers.push([step.no, now + step.ms])
+      return
+    case 'sleep_until':
+      waits.timers.push([step.no, step.at])
+      return
+    case 'signal': {
+      const at = signals.findIndex(({ name }) => name === step.name)
+      const [taken] = at < 0 ? [] : signals.splice(at, 1)
+      if (taken) return takeSignal(draft, step.no, taken)
+      waits.signals.push([step.no, step.name])
+      if (step.ms !== null) waits.timers.push([step.no, now + step.ms])
+      return
+    }
+    case 'cancel':
+      if (step.id !== null) draft.cancels.push(step.id)
+      else if (isWaiting(waits, step.target)) {
+        withdraw(waits, [step.target])
+        draft.result({ type: 'withdrawn', step: step.target }, true)
+      }
+      return
+    default: // `run` has its result later, the others have their value
+  }
+}
+
+function newChild(draft: AgentDraft, step: Extract<NewStep, { id: string; start: unknown }>): NewBelow {
+  const { row, now } = draft
+  const policy = step.policy as TaskPolicy
+  const startAt = 'at' in step.start ? Math.max(step.start.at, now) : now + step.start.delayMs
+  const isAgent = step.kind === 'agent'
+  return {
+    id: step.id,
+    name: step.name,
+    queue: policy.queue,
+    priority: policy.priority,
+    key: null,
+    status: 'pending',
+    input: step.input,
+    policy: encodePolicy(policy),
+    nodeId: row.nodeId,
+    createdAt: now,
+    ...newTaskLimits(policy, now, startAt),
+    ...(isAgent && { ready: 0 }),
+    kind: step.kind,
+    parentId: row.id,
+    rootId: row.rootId ?? row.id,
+    step: step.no,
+    detached: step.detached ? 1 : 0,
+    wokenAt: isAgent ? now : null,
+  }
+}
+
+function takeSignal(draft: AgentDraft, step: number, signal: SignalRow): void {
+  draft.taken.push(signal)
+  queueSignal(draft.waits, signal.name, -1)
+  draft.result({ type: 'signal', step, value: signal.value }, true)
+}
+
+function ran(draft: AgentDraft, step: number, outcome: RunOutcome): void {
+  draft.result({ type: 'ran', step, outcome }, true)
+}
+
+function childSettled(draft: AgentDraft, child: SettledChild): void {
+  const { row, waits } = draft
+  if (!child.detached) row.open--
+  const over = countEnd(waits, child.step, child.outcome.status === 'completed')
+  // An agent whose code is over learns nothing any more; the place is kept with the child all the same.
+  if (draft.codeAlive) draft.result({ type: 'work', step: child.step, outcome: child.outcome }, over)
+  else row.results++
+}
+
+function signal(draft: AgentDraft, name: string, value: string): TaskAnswer {
+  const { row, waits } = draft
+  if (isEnded(row.status) || !draft.codeAlive)
+    return { type: 'unchanged', reason: `it is ${row.status}: nobody would take the signal` }
+  const waiting = waits.signals.find(([, waited]) => waited === name)
+  if (!waiting && Object.values(waits.queued).reduce((sum, count) => sum + count, 0) >= MAX_WAITING_SIGNALS) {
+    return { type: 'unchanged', reason: `${MAX_WAITING_SIGNALS} signals wait for it already` }
+  }
+  const no = draft.record({ type: 'signal_received', name })
+  if (waiting) {
+    withdraw(waits, [waiting[0]])
+    draft.result({ type: 'signal', step: waiting[0], value }, true)
+  } else {
+    queueSignal(waits, name, 1)
+    draft.queued.push({ agentId: row.id, no, name, value })
+  }
+  return ACCEPTED
+}
+
+/** Whether signals that wait have to be read before this turn can be decided. */
+export function wantsSignals(row: TaskRow, input: AgentInput): boolean {
+  if (input.type !== 'turn' || row.waits === null || !row.waits.includes('"queued"')) return false
+  const draft = new AgentDraft(row, 0)
+  return input.steps.some((step) => step.kind === 'signal' && queuedSignals(draft.waits, step.name) > 0)
+}
+
+function due(draft: AgentDraft): void {
+  const { row, policy, now } = draft
+  const { deadlineAt } = row
+  if (deadlineAt !== null && deadlineAt <= now && draft.codeAlive) {
+    if (row.status === 'cancelling') draft.codeOver()
+    else if (!isEnded(row.status)) timeOut(draft, deadlineAt)
+  }
+  if (row.stopBoundAt !== null && row.stopBoundAt <= now) {
+    row.receipt = 'abandoned'
+    draft.record({ type: 'cleanup_abandoned', cleanupMs: policy.cleanupMs })
+    draft.codeOver()
+  }
+  if (draft.codeAlive && row.parked === null) {
+    fireTimers(draft)
+    // Looked at because nothing moved it: whatever there is, its code sees it.
+    if (row.results > row.seen && draft.waits.steps.length === 0) draft.wake()
+  }
+  warn(draft)
+}
+
+function fireTimers(draft: AgentDraft): void {
+  for (const step of takeDueTimers(draft.waits, draft.now)) {
+    withdraw(draft.waits, [step])
+    draft.result({ type: 'time', step }, true)
+  }
+}
+
+function timeOut(draft: AgentDraft, deadlineAt: number): void {
+  const { row, policy, now } = draft
+  const { timeoutMs } = policy
+  row.status = 'timed_out'
+  row.timeoutKind = 'agent'
+  row.endedAt = now
+  row.endedSeq = draft.record({
+    type: 'agent_timed_out',
+    kind: 'agent',
+    deadlineAt,
+    timeoutMs,
+    lateMs: now - deadlineAt,
+  })
+  draft.stopCode(timeoutReason('agent', deadlineAt, timeoutMs))
+}
+
+function cancel(draft: AgentDraft): TaskAnswer {
+  const { row } = draft
+  if (row.status === 'cancelled' || row.status === 'cancelling')
+    return { type: 'cancel', answer: 'already_cancelled' }
+  if (isEnded(row.status)) return { type: 'cancel', answer: 'already_completed' }
+  const neverRan = row.attempt === 0
+  row.status = 'cancelling'
+  if (!neverRan) draft.record({ type: 'agent_cancelling' })
+  draft.stopCode({ code: 'cancelled', message: 'it was cancelled' })
+  return { type: 'cancel', answer: neverRan ? 'pending_cancelled' : 'cancelled' }
+}
+
+/** By an operator: any amount. Its clean-up gets it too, once that runs. */
+function extendBy(draft: AgentDraft, byMs: number): TaskAnswer {
+  const { row } = draft
+  if (!draft.codeAlive) return { type: 'unchanged', reason: `it is ${row.status} already` }
+  if (row.deadlineAt !== null && !isEnded(row.status)) row.deadlineAt += byMs
+  if (row.stopBoundAt !== null) row.stopBoundAt += byMs
+  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: row.stopBoundAt ?? row.deadlineAt })
+  return { type: 'extended', deadlineAt: row.stopBoundAt ?? row.deadlineAt }
+}
+
+function resume(draft: AgentDraft): TaskAnswer {
+  const { row } = draft
+  if (row.parked === null || !draft.codeAlive) return { type: 'unchanged', reason: 'it is not parked' }
+  row.parked = null
+  row.losses = 0
+  draft.record({ type: 'resumed' })
+  draft.wake()
+  return ACCEPTED
+}
+
+/** The process that ran its turn is gone: another one replays it. */
+function lost(draft: AgentDraft, input: Extract<AgentInput, { type: 'lost' }>): TaskAnswer {
+  const { row } = draft
+  if (row.live === 0 || row.nodeId !== input.nodeId || (input.token ?? row.token) !== row.token) {
+    return { type: 'unchanged', reason: 'not its turn' }
+  }
+  draft.record({ type: 'turn_lost', turn: row.attempt, nodeId: row.nodeId })
+  row.live = 0
+  row.token = null
+  row.losses++
+  if (row.losses > MOST_LOSSES) {
+    const reason = `its worker died while it ran, ${row.losses} times in a row`
+    row.parked = reason
+    draft.record({ type: 'agent_parked', reason, code: 'lost', step: null })
+  } else draft.wake()
+  return ACCEPTED
+}
+
+/** A limit that moves later leaves `dueAt` where it is, as a task's does. */
+function agentDue({ row, policy, waits, codeAlive }: AgentDraft): number | null {
+  if (row.settledAt !== null) return null
+  const timer = codeAlive && row.parked === null ? nextTimer(waits) : null
+  const cancelling = row.status === 'cancelling' && codeAlive ? row.deadlineAt : null
+  const first = Math.min(nextDue(row, policy) ?? Infinity, timer ?? Infinity, cancelling ?? Infinity)
+  return first === Infinity ? null : first
+}

@@ -1,0 +1,110 @@
+/**
+ * An agent's row while something is decided about it, and what the decision brings with it.
+ * Owns the moves: a result, the stop, the end of the code. Which to make is decided in `agent-decide.ts`.
+ */
+import type { JournalResult, JournalStep } from '../core/agent-journal.ts'
+import type { StopReason } from '../core/states.ts'
+import type { SignalRow } from '../store/agent-statements.ts'
+import type { NewBelow } from '../store/hot-statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import type { AgentWaits } from './agent-waits.ts'
+import { decodeWaits } from './agent-waits.ts'
+import { TaskDraft } from './task-draft.ts'
+
+/** Its code runs or waits, if only to clean up. */
+export function codeAlive(row: TaskRow): boolean {
+  return row.status === 'pending' || row.status === 'running' || row.stopping === 1
+}
+
+type ResultBody = JournalResult extends infer R ? (R extends JournalResult ? Omit<R, 'seq'> : never) : never
+
+export class AgentDraft extends TaskDraft {
+  readonly waits: AgentWaits
+  /** On their way into the journal: what has no row of its own. */
+  readonly steps: JournalStep[] = []
+  /** Everything that came in this decision, in its order. */
+  readonly results: JournalResult[] = []
+  readonly children: NewBelow[] = []
+  /** Ids of children its code cancelled. */
+  readonly cancels: string[] = []
+  /** Everything below it has to stop. */
+  cancelBelow = false
+  readonly queued: SignalRow[] = []
+  readonly taken: SignalRow[] = []
+  #wakes = false
+
+  constructor(row: TaskRow, now: number) {
+    super(row, now)
+    this.waits = decodeWaits(row.waits)
+  }
+
+  get codeAlive(): boolean {
+    return codeAlive(this.row)
+  }
+
+  /** A turn should start. */
+  get wakes(): boolean {
+    const { row } = this
+    return this.#wakes && row.live === 0 && row.parked === null && this.codeAlive
+  }
+
+  wake(): void {
+    this.#wakes = true
+  }
+
+  result(body: ResultBody, wakes: boolean): number {
+    const { row } = this
+    const seq = ++row.results
+    this.results.push({ seq, ...body } as JournalResult)
+    if (wakes) this.#wakes = true
+    if (row.live === 1) this.news(false)
+    return seq
+  }
+
+  news(dropped: boolean): void {
+    const { row } = this
+    if (row.token !== null) {
+      this.effects.push({ type: 'news', nodeId: row.nodeId, agentId: row.id, token: row.token, dropped })
+    }
+  }
+
+  /** Its clean-up begins, within its budget; what is below it stops at once. */
+  stopCode(reason: StopReason): void {
+    const { row, policy, now } = this
+    this.cancelBelow = true
+    const neverRan = row.attempt === 0 && row.live === 0
+    if (neverRan || row.parked !== null || policy.cleanupMs === 0) return this.codeOver()
+    row.stopping = 1
+    row.stopBoundAt = now + policy.cleanupMs
+    this.result({ type: 'stop', reason }, true)
+  }
+
+  /** Nothing of its code counts any more. What is still open below it is stopped. */
+  codeOver(): void {
+    const { row } = this
+    if (row.live === 1) this.news(true)
+    row.live = 0
+    row.stopping = 0
+    row.stopBoundAt = null
+    row.wokenAt = null
+    row.token = null
+    this.waits.steps = []
+    this.waits.timers = []
+    this.waits.signals = []
+    this.waits.since = null
+    if (row.open > 0) this.cancelBelow = true
+    this.finish()
+  }
+
+  /** Its outcome may be told once nothing below it is left. */
+  finish(): void {
+    const { row } = this
+    if (this.codeAlive || row.open > 0 || row.settledAt !== null) return
+    if (row.status === 'cancelling') {
+      row.status = 'cancelled'
+      row.endedAt = this.now
+      row.endedSeq = this.record({ type: 'agent_cancelled' })
+    }
+    this.settle()
+  }
+}

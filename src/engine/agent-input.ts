@@ -1,0 +1,47 @@
+/** What can happen to an agent. */
+import type { NewStep, RunOutcome, StepWait, WorkOutcome } from '../core/agent-journal.ts'
+import type { Failure } from '../core/failure.ts'
+import type { Receipt } from '../core/states.ts'
+
+/** How a turn goes on after its commit. */
+export type TurnState =
+  /** The code has something open: it wants whatever there is, and goes on. */
+  | { type: 'open' }
+  /** It waits for these, and for its timers and signals. */
+  | { type: 'suspended'; waits: StepWait[] }
+  /** Its process lets go of it: another one replays it. */
+  | { type: 'released' }
+  | { type: 'returned'; output: string }
+  | { type: 'threw'; failure: Failure; stopped: boolean }
+  | { type: 'parked'; reason: string; code: string; step: number | null }
+
+export interface TurnInput {
+  type: 'turn'
+  token: string
+  /** The last result the code was given. */
+  seen: number
+  steps: NewStep[]
+  ran: { step: number; outcome: RunOutcome }[]
+  /** Sleeps and waits that are no longer waited for. */
+  withdrawn: number[]
+  state: TurnState
+}
+
+export interface SettledChild {
+  id: string
+  step: number
+  detached: boolean
+  outcome: WorkOutcome
+}
+
+export type AgentInput =
+  | TurnInput
+  | { type: 'settled'; children: SettledChild[] }
+  | { type: 'signal'; name: string; value: string }
+  /** Code of a suspended run goes on by itself. */
+  | { type: 'wake'; token: string }
+  | { type: 'due' }
+  | { type: 'cancel' }
+  | { type: 'extend_by'; byMs: number }
+  | { type: 'resume' }
+  | { type: 'lost'; nodeId: string; receipt: Receipt; token?: string }

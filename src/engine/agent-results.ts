@@ -1,0 +1,48 @@
+/** Results of agents as they are handed to their code, out of rows. */
+import type { JournalResult, JournalStep, WorkOutcome } from '../core/agent-journal.ts'
+import type { ChildRow, JournalRow } from '../store/agent-statements.ts'
+import type { Work } from '../store/statement.ts'
+import { run } from '../store/statement.ts'
+import type { Statements } from '../store/statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import { taskView } from './task-view.ts'
+
+export function workOutcome(row: TaskRow): WorkOutcome {
+  if (row.status === 'completed') return { status: 'completed', output: row.output ?? 'null' }
+  return { status: 'not_completed', task: taskView(row) }
+}
+
+export function childResult(row: TaskRow): JournalResult {
+  return { seq: row.resultSeq ?? 0, type: 'work', step: row.step ?? 0, outcome: workOutcome(row) }
+}
+
+export function childStep({ step, kind, name, input, id }: ChildRow | TaskRow): JournalStep {
+  return { no: step ?? 0, kind, name, input, id }
+}
+
+export function journalled<T>({ body }: JournalRow): T[] {
+  return JSON.parse(body) as T[]
+}
+
+export function journalRow(
+  agentId: string,
+  part: 0 | 1,
+  entries: readonly (JournalStep | JournalResult)[],
+): JournalRow {
+  const first = entries[0] as JournalStep | JournalResult
+  return { agentId, part, no: 'no' in first ? first.no : first.seq, body: JSON.stringify(entries) }
+}
+
+/** Everything the code of these agents has not seen yet, by agent, in its order. */
+export function* unseen(statements: Statements, agentIds: string[]): Work<Map<string, JournalResult[]>> {
+  const byAgent = new Map<string, JournalResult[]>(agentIds.map((id) => [id, []]))
+  if (agentIds.length === 0) return byAgent
+  for (const row of yield* run(statements.agents.unseenChildren(agentIds))) {
+    byAgent.get(row.parentId ?? '')?.push(childResult(row))
+  }
+  for (const row of yield* run(statements.agents.unseenResults(agentIds))) {
+    byAgent.get(row.agentId)?.push(...journalled<JournalResult>(row))
+  }
+  for (const results of byAgent.values()) results.sort((a, b) => a.seq - b.seq)
+  return byAgent
+}

@@ -1,0 +1,116 @@
+/** An agent explained: what it waits for, since when, until when, or why it ended. Pure. */
+import { inRanges } from '../core/agent-journal.ts'
+import { formatDuration } from '../core/duration.ts'
+import type { Failure } from '../core/failure.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import type { AgentWaits } from './agent-waits.ts'
+import { decodeWaits } from './agent-waits.ts'
+import { readablePolicy } from './policy-text.ts'
+import { limitViews, parsed } from './task-view.ts'
+
+export type WaitedFor = Pick<TaskRow, 'id' | 'kind' | 'name' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>
+
+/** Of what an agent waits for. */
+export const MAX_SHOWN = 100
+
+export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: number) {
+  const policy = readablePolicy(row.policy)
+  const { limits, binding } = limitViews(row, policy, now)
+  const stored = readableWaits(row)
+  const waits = row.live === 0 ? waitViews(stored, open, row.createdAt) : []
+  const left = binding
+    ? `; its timeout ends in ${formatDuration(Math.max(0, binding.deadlineAt - now))}`
+    : '; it has no timeout'
+  return {
+    id: row.id,
+    name: row.name,
+    kind: row.kind,
+    status: row.status,
+    summary: summaryOf(row, waits, left, now),
+    limits,
+    retries: { used: 0, allowed: 0, nextAt: null },
+    extensions: { granted: 0, grantedMs: 0, left: 0 },
+    attempts: [],
+    waits,
+    journal: { steps: row.steps, results: row.results, turns: row.attempt, open: row.open },
+    warnings: Object.entries(stored.queued).map(
+      ([name, count]) => `${count} of signal '${name}' wait until it asks for them`,
+    ),
+  }
+}
+
+function readableWaits(row: TaskRow): AgentWaits {
+  try {
+    return decodeWaits(row.waits)
+  } catch {
+    return decodeWaits(null) // whoever decides about it parks it, with the reason
+  }
+}
+
+function waitViews(stored: AgentWaits, open: readonly WaitedFor[], createdAt: number) {
+  const since = stored.since ?? createdAt
+  const awaited = open.filter(({ step }) => stored.steps.some(({ steps }) => inRanges(steps, step ?? -1)))
+  const timers = new Map(stored.timers)
+  const signals = stored.signals.map(([step, name]) => ({
+    what: 'signal' as const,
+    id: null,
+    name,
+    status: null,
+    since,
+    until: timers.get(step) ?? null,
+  }))
+  const named = new Set(stored.signals.map(([step]) => step))
+  return [
+    ...awaited.map(({ id, kind, name, status, createdAt: from, deadlineAt }) => ({
+      what: kind,
+      id,
+      name,
+      status,
+      since: Math.max(from, since),
+      until: deadlineAt,
+    })),
+    ...signals,
+    ...stored.timers
+      .filter(([step]) => !named.has(step))
+      .map(([, at]) => ({ what: 'time' as const, id: null, name: null, status: null, since, until: at })),
+  ]
+}
+
+type Views = ReturnType<typeof waitViews>
+
+function summaryOf(row: TaskRow, waits: Views, left: string, now: number): string {
+  if (row.parked !== null && row.settledAt === null) return `parked: ${row.parked}${left}`
+  const below = row.open > 0 ? `; ${row.open} below it have not stopped yet` : ''
+  switch (row.status) {
+    case 'pending':
+      return `waits for a worker${left}`
+    case 'running':
+      return `${row.live === 1 ? `turn ${row.attempt} runs` : waitingFor(row, waits, now)}${left}`
+    case 'cancelling':
+      return `is being cancelled${row.stopping === 1 ? ': its clean-up runs' : ''}${below}`
+    case 'completed':
+      return `completed after ${formatDuration((row.endedAt ?? now) - row.createdAt)}, ${row.steps} steps and ${row.attempt} turns${below}`
+    case 'cancelled':
+      return `cancelled${row.attempt === 0 ? ' before it started' : ''}${abandoned(row)}`
+    case 'failed':
+      return `failed: ${parsed<Failure>(row.failure)?.message ?? 'for an unknown reason'}${below}`
+    case 'timed_out':
+      return `timed out: its timeout was over${row.stopping === 1 ? '; its clean-up runs' : ''}${below}${abandoned(row)}`
+  }
+}
+
+function abandoned({ receipt }: TaskRow): string {
+  return receipt === 'abandoned' ? '; its clean-up took too long and was abandoned' : ''
+}
+
+function waitingFor(row: TaskRow, waits: Views, now: number): string {
+  if (row.wokenAt !== null) return `woken ${formatDuration(now - row.wokenAt)} ago, waits for a worker`
+  if (waits.length === 0) return 'waits'
+  const [first] = waits.map(({ what, name, id, until }) => {
+    const named = name === null ? 'the time' : `${what} ${name}${id === null ? '' : ` (${id})`}`
+    return `${named}${until === null ? '' : `, at most ${formatDuration(Math.max(0, until - now))} more`}`
+  })
+  const others = waits.length > 1 ? ` and ${waits.length - 1} more` : ''
+  const since = waits[0]?.since ?? now
+  return `waits since ${formatDuration(Math.max(0, now - since))} for ${first}${others}`
+}

@@ -1,0 +1,206 @@
+/** What is asked about agents and what they scheduled, beyond what tasks have in common with them. */
+import type { Dialect } from './dialect.ts'
+import type { Statement } from './statement.ts'
+import type { TaskRow } from './task-row.ts'
+import { AGENT_FIELDS, column, selectList, TASK_COLUMNS, TASK_FIELDS, TURN_FIELDS } from './task-row.ts'
+
+export interface SignalRow {
+  agentId: string
+  /** The number of its event: they are taken in this order. */
+  no: number
+  name: string
+  value: string
+}
+
+/** `part`: 0 steps, 1 results. `body`: a JSON array. */
+export interface JournalRow {
+  agentId: string
+  part: 0 | 1
+  no: number
+  body: string
+}
+
+export interface TurnClaim {
+  now: number
+  nodeId: string
+  token: string
+  names: readonly string[]
+  limit: number
+  /** Agents that were last run by one of these are left to it until `patience`. */
+  peers: readonly string[]
+  patience: number
+}
+
+/** A child as it stands in its parent's journal. */
+export type ChildRow = Pick<
+  TaskRow,
+  'id' | 'kind' | 'name' | 'input' | 'step' | 'resultSeq' | 'status' | 'output'
+>
+
+const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'status', 'output'] as const
+
+export class AgentStatements {
+  readonly #d: Dialect
+
+  constructor(dialect: Dialect) {
+    this.#d = dialect
+  }
+
+  /** Whose rows have to be locked first. */
+  places(ids: readonly string[]): Statement<Pick<TaskRow, 'id' | 'parentId' | 'rootId' | 'kind'>> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(['id', 'parentId', 'rootId', 'kind'], 't')} from ${d.s}tasks t where id ${d.inList('$1')}`,
+      params: [d.list(ids)],
+    }
+  }
+
+  /** The rows with these ids that nobody else has locked. */
+  tryLockTasks(ids: readonly string[]): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')} order by id ${d.lock.skipLocked}`,
+      params: [d.list(ids)],
+    }
+  }
+
+  /** What a turn changes; `all`: whatever may change of an agent. */
+  updateAgents(rows: readonly TaskRow[], all: boolean): Statement {
+    return this.#d.update(`${this.#d.s}tasks`, TASK_COLUMNS, all ? AGENT_FIELDS : TURN_FIELDS, rows)
+  }
+
+  /** Turns that may start, those that wait longest first. */
+  claimTurns({ now, nodeId, token, names, limit, peers, patience }: TurnClaim): Statement<TaskRow> {
+    const { s, lock, name } = this.#d
+    const elsewhere =
+      name === 'sqlite' ? '' : 'and (node_id = $2 or woken_at <= $7 or node_id <> all($6::text[]))'
+    return {
+      sql: `update ${s}tasks set live = 1, woken_at = null, attempt = attempt + 1, node_id = $2,
+          token = $3, started_at = coalesce(started_at, $1),
+          status = case when status = 'pending' then 'running' else status end,
+          seq = case when started_seq is null then seq + 1 else seq end, started_seq = coalesce(started_seq, seq + 1)
+        where id in (select id from ${s}tasks where woken_at is not null and live = 0 and parked is null
+          and name ${this.#d.inList('$4')} ${elsewhere}
+          order by woken_at, id limit $5 ${lock.skipLocked})
+        returning ${TASK_FIELDS.map((field) => `${column(field)} as "${field}"`).join(', ')}`,
+      params: [
+        now,
+        nodeId,
+        token,
+        this.#d.list(names),
+        limit,
+        ...(name === 'sqlite' ? [] : [this.#d.list(peers), patience]),
+      ],
+    }
+  }
+
+  /** Those it has to stop before it can settle. */
+  openChildren(parentId: string): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
+        where parent_id = $1 and result_seq is null and detached = 0 order by id ${d.lock.forUpdate}`,
+      params: [parentId],
+    }
+  }
+
+  /** The ends that the code of these agents has not seen. */
+  unseenChildren(agentIds: readonly string[]): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks p
+        join ${d.s}tasks t on t.parent_id = p.id and t.result_seq > p.seen where p.id ${d.inList('$1')}`,
+      params: [d.list(agentIds)],
+    }
+  }
+
+  /** The same for results without a row of their own; a row may begin with some that were seen. */
+  unseenResults(agentIds: readonly string[]): Statement<JournalRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(['agentId', 'part', 'no', 'body'], 'j')} from ${d.s}tasks p
+        join ${d.s}journal j on j.agent_id = p.id and j.part = 1 and j.no > p.seen where p.id ${d.inList('$1')}`,
+      params: [d.list(agentIds)],
+    }
+  }
+
+  /** A page of what has ended, in the order of the results. */
+  endedChildren(agentId: string, after: number, limit: number): Statement<TaskRow> {
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${this.#d.s}tasks t
+        where parent_id = $1 and result_seq > $2 order by result_seq limit $3`,
+      params: [agentId, after, limit],
+    }
+  }
+
+  /** A page of what has not, in the order of the steps. */
+  unendedChildren(agentId: string, after: number, limit: number): Statement<ChildRow> {
+    return {
+      sql: `select ${selectList(CHILD_FIELDS, 't')} from ${this.#d.s}tasks t
+        where parent_id = $1 and result_seq is null and step > $2 order by step limit $3`,
+      params: [agentId, after, limit],
+    }
+  }
+
+  /** What explains an agent that waits. */
+  waitedFor(
+    agentId: string,
+    limit: number,
+  ): Statement<Pick<TaskRow, 'id' | 'kind' | 'name' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>> {
+    const fields = ['id', 'kind', 'name', 'step', 'status', 'createdAt', 'deadlineAt'] as const
+    return {
+      sql: `select ${selectList(fields, 't')} from ${this.#d.s}tasks t
+        where parent_id = $1 and result_seq is null order by step limit $2`,
+      params: [agentId, limit],
+    }
+  }
+
+  /** Tasks below an agent, at any depth, that were cancelled. */
+  cancelledBelow(agentId: string, limit: number): Statement<TaskRow> {
+    const { s } = this.#d
+    return {
+      sql: `with recursive below (id) as (
+          select id from ${s}tasks where parent_id = $1
+          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
+        select ${selectList(TASK_FIELDS, 't')} from below b join ${s}tasks t on t.id = b.id
+        where t.kind = 'task' and t.status = 'cancelled' order by t.id limit $2`,
+      params: [agentId, limit],
+    }
+  }
+
+  insertJournal(rows: readonly JournalRow[]): Statement {
+    return this.#d.insert(
+      `${this.#d.s}journal`,
+      { agentId: 'text', part: 'int4', no: 'int4', body: 'text' },
+      rows,
+    )
+  }
+
+  journal(agentId: string, part: 0 | 1, after: number, limit: number): Statement<JournalRow> {
+    return {
+      sql: `select ${selectList(['agentId', 'part', 'no', 'body'], 'j')} from ${this.#d.s}journal j
+        where agent_id = $1 and part = $2 and no > $3 order by no limit $4`,
+      params: [agentId, part, after, limit],
+    }
+  }
+
+  insertSignals(rows: readonly SignalRow[]): Statement {
+    return this.#d.insert(
+      `${this.#d.s}signals`,
+      { agentId: 'text', no: 'int4', name: 'text', value: 'text' },
+      rows,
+    )
+  }
+
+  signals(agentId: string, names: readonly string[], limit: number): Statement<SignalRow> {
+    return {
+      sql: `select ${selectList(['agentId', 'no', 'name', 'value'], 'g')} from ${this.#d.s}signals g
+        where agent_id = $1 and name ${this.#d.inList('$2')} order by no limit $3`,
+      params: [agentId, this.#d.list(names), limit],
+    }
+  }
+
+  deleteSignal({ agentId, no }: SignalRow): Statement {
+    return { sql: `delete from ${this.#d.s}signals where agent_id = $1 and no = $2`, params: [agentId, no] }
+  }
+}

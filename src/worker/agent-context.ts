@@ -1,0 +1,215 @@
+/** What the function of an agent is given: every call of it becomes a step of its run. */
+import { DEFAULT_BACKOFF } from '../core/backoff.ts'
+import type { Duration } from '../core/duration.ts'
+import { durationMs, isZero } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
+import { encodeJson } from '../core/json.ts'
+import { MAX_RETRIES } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import type {
+  AgentContext,
+  AgentDefinition,
+  AgentScheduleOptions,
+  ChildOptions,
+  RunOptions,
+  StepHandle,
+  WaitOptions,
+  WorkHandle,
+} from '../definitions/agent.ts'
+import { applyAgentOptions } from '../definitions/agent-policy.ts'
+import { checkInputNow } from '../definitions/input-schema.ts'
+import type { TaskDefinition } from '../definitions/task.ts'
+import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
+import type { GroupKind } from './agent-group.ts'
+import { Group } from './agent-group.ts'
+import type { AgentRun } from './agent-run.ts'
+import { Step, Waitable } from './agent-step.ts'
+
+export function createAgentContext(run: AgentRun, logger: Logger): AgentContext {
+  const at = (what: string) => `agent ${run.turn.name}: ${what}`
+
+  const group = (kind: GroupKind, handles: readonly StepHandle[], options: WaitOptions = {}): Group => {
+    const members = checkHandles(at(kind), handles)
+    if (members.length === 0 && (kind === 'any' || kind === 'race')) {
+      throw new CurfewError('invalid_argument', `${at(kind)}: the list is empty, so nothing could ever win`)
+    }
+    const timeoutMs =
+      options.timeout === undefined ? null : durationMs(options.timeout, at(`${kind}: timeout`))
+    const wait = new Group(run, kind, members, {
+      timeoutMs,
+      cancelRest: options.cancelRest ?? null,
+      cancel,
+    })
+    run.addGroup(wait)
+    if (timeoutMs !== null && !wait.end) {
+      const waits = `${kind} ${members.map((member) => (member instanceof Step ? member.no : '()')).join()}`
+      const { no } = run.addStep<'wait'>((no) => ({ no, kind: 'wait', ms: timeoutMs, waits }))
+      run.onTime(no, () => wait.timeOut())
+      wait.whenSettled(() => run.withdrawTimer(no))
+    }
+    return wait
+  }
+
+  const cancel = (handle: StepHandle): void => {
+    const [waitable] = checkHandles(at('cancel'), [handle])
+    if (waitable?.end) return
+    if (!(waitable instanceof Step)) {
+      for (const step of (waitable as Group).openSteps().steps) cancel(step)
+      return
+    }
+    if (waitable.kind === 'run') return waitable.stop?.()
+    const id = waitable.isWork ? waitable.id : null
+    run.addStep<'cancel'>((no) => ({ no, kind: 'cancel', target: waitable.no, id }))
+  }
+
+  const value = <K extends 'now' | 'random' | 'uuid'>(kind: K, make: () => unknown): unknown => {
+    let made: unknown
+    const { value: recorded, replayed } = run.addStep<K>((no) => {
+      made = make()
+      return { no, kind, value: made } as never
+    })
+    return replayed ? recorded : made
+  }
+
+  const work = (
+    kind: 'task' | 'agent',
+    definition: TaskDefinition | AgentDefinition,
+    input: unknown,
+    policy: unknown,
+    rest: { start: { delayMs: number } | { at: number }; detached: boolean },
+  ): WorkHandle => {
+    const { name, schema } = definition
+    if (schema) checkInputNow(kind, name, schema, input)
+    const text = encodeJson(input, `input of ${kind} ${name}`)
+    let id = ''
+    const { no, id: recorded } = run.addStep<'task' | 'agent'>((no) => {
+      id = run.newId(kind === 'task' ? 't' : 'g')
+      return { no, kind, id, name, input: text, policy, ...rest }
+    })
+    return run.stepHandle(no, { kind, name, id: recorded ?? id }) as unknown as WorkHandle
+  }
+
+  const context = {
+    agentId: run.agentId,
+    signal: run.controller.signal,
+    log: quietOnReplay(run, logger),
+    schedule(definition: TaskDefinition, input?: unknown, options: AgentScheduleOptions = {}) {
+      if (definition?.kind !== 'task')
+        throw new CurfewError('invalid_option', `${at('schedule')} takes a task`)
+      const { delay, startAt, detached = false, ...taskOptions } = options
+      const policy = Object.keys(taskOptions).length
+        ? applyOptions(`task ${definition.name}`, definition.policy, taskOptions, 'call')
+        : definition.policy
+      const start = startOf(at(`schedule ${definition.name}`), delay, startAt)
+      return work('task', definition, input, policy, { start, detached })
+    },
+    child(definition: AgentDefinition, input?: unknown, options: ChildOptions = {}) {
+      if (definition?.kind !== 'agent')
+        throw new CurfewError('invalid_option', `${at('child')} takes an agent`)
+      const { detached = false, ...agentOptions } = options
+      const policy = Object.keys(agentOptions).length
+        ? applyAgentOptions(`agent ${definition.name}`, definition.policy, agentOptions, 'call')
+        : definition.policy
+      return work('agent', definition, input, policy, { start: { delayMs: 0 }, detached })
+    },
+    all: (handles: readonly StepHandle[], options?: WaitOptions) => group('all', handles, options),
+    allSettled: (handles: readonly StepHandle[], options?: WaitOptions) =>
+      group('allSettled', handles, options),
+    any: (handles: readonly StepHandle[], options?: WaitOptions) => group('any', handles, options),
+    race: (handles: readonly StepHandle[], options?: WaitOptions) => group('race', handles, options),
+    sleep(duration: Duration) {
+      const ms = isZero(duration) ? 0 : durationMs(duration, at('sleep'))
+      const { no } = run.addStep<'sleep'>((no) => ({ no, kind: 'sleep', ms }))
+      return run.stepHandle(no, { kind: 'sleep' })
+    },
+    sleepUntil(time: Date | number) {
+      const until = Math.ceil(Number(time))
+      if (!Number.isFinite(until)) throw new CurfewError('invalid_option', `${at('sleepUntil')}: not a time`)
+      const { no } = run.addStep<'sleep_until'>((no) => ({ no, kind: 'sleep_until', at: until }))
+      return run.stepHandle(no, { kind: 'sleep' })
+    },
+    waitForSignal(name: string, options: { timeout?: Duration } = {}) {
+      checkName(at('waitForSignal: name'), name)
+      const ms =
+        options.timeout === undefined ? null : durationMs(options.timeout, at('waitForSignal: timeout'))
+      const { no } = run.addStep<'signal'>((no) => ({ no, kind: 'signal', name, ms }))
+      return run.stepHandle(no, { kind: 'signal', name, timeoutMs: ms })
+    },
+    run(
+      name: string,
+      fn: (run: { signal: AbortSignal; attempt: number }) => unknown,
+      options: RunOptions = {},
+    ) {
+      checkName(at('run: name'), name)
+      const { retries = 0, timeout, backoff = {} } = options
+      if (typeof fn !== 'function')
+        throw new CurfewError('invalid_option', `${at(`run ${name}`)} takes a function`)
+      if (!Number.isInteger(retries) || retries < 0 || retries > MAX_RETRIES) {
+        throw new CurfewError(
+          'invalid_option',
+          `${at(`run ${name}`)}: retries must be a whole number, got ${retries}`,
+        )
+      }
+      const plan = {
+        name,
+        fn,
+        retries,
+        timeoutMs: timeout === undefined ? null : durationMs(timeout, at(`run ${name}: timeout`)),
+        backoff: checkBackoff(at(`run ${name}`), DEFAULT_BACKOFF, backoff),
+      }
+      const { no } = run.addStep<'run'>((no) => ({ no, kind: 'run', name }))
+      const step = run.stepHandle(no, { kind: 'run', name })
+      run.execute(step, plan)
+      return step
+    },
+    cancel,
+    now: () => value('now', () => run.now()) as number,
+    random: () => value('random', () => run.random()) as number,
+    uuid: () => value('uuid', () => uuid(run.bytesOfChance(16))) as string,
+  }
+  return context as unknown as AgentContext
+}
+
+function checkHandles(at: string, handles: readonly StepHandle[]): Waitable[] {
+  if (!Array.isArray(handles)) throw new CurfewError('invalid_argument', `${at} takes a list of handles`)
+  for (const [i, handle] of handles.entries()) {
+    if (!(handle instanceof Waitable)) {
+      throw new CurfewError('invalid_argument', `${at}: number ${i} is not a handle that ctx gave out`, {
+        hint: 'What is not from ctx belongs in ctx.run.',
+      })
+    }
+  }
+  return handles as unknown as Waitable[]
+}
+
+function startOf(
+  at: string,
+  delay: Duration | undefined,
+  startAt: Date | number | undefined,
+): { delayMs: number } | { at: number } {
+  if (delay !== undefined && startAt !== undefined) {
+    throw new CurfewError('invalid_option', `${at}: delay and startAt exclude each other`)
+  }
+  if (startAt !== undefined) {
+    const time = Number(startAt)
+    if (!Number.isFinite(time)) throw new CurfewError('invalid_option', `${at}: startAt is not a time`)
+    return { at: Math.ceil(time) }
+  }
+  return { delayMs: delay === undefined || isZero(delay) ? 0 : durationMs(delay, `${at}: delay`) }
+}
+
+/** What was logged once is not logged again. */
+function quietOnReplay(run: AgentRun, logger: Logger): Logger {
+  const say = (level: 'error' | 'warn' | 'info' | 'debug') => (fields: object, message: string) => {
+    if (!run.replaying && !run.dead)
+      logger[level]({ agentId: run.agentId, agent: run.turn.name, ...fields }, message)
+  }
+  return { error: say('error'), warn: say('warn'), info: say('info'), debug: say('debug') }
+}
+
+function uuid(bytes: Uint8Array): string {
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80
+  const hex = Buffer.from(bytes).toString('hex')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
+}

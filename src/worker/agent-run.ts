@@ -1,0 +1,474 @@
+/**
+ * One agent's function in this process: its steps on their way to the store, the results handed to it one at a time,
+ * and its turns. It is suspended when a turn of the event loop ends with nothing open and something awaited; there is
+ * no exception that user code could swallow. A run that was dropped never settles anything again.
+ */
+import type { JournalResult, NewStep, RunOutcome, StepWait } from '../core/agent-journal.ts'
+import { ranges } from '../core/agent-journal.ts'
+import type { Clock, Randomness, Timer } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import { failureOf } from '../core/failure.ts'
+import { decodeJson, encodeJson } from '../core/json.ts'
+import { MAX_STEPS } from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import {
+  JournalMismatch,
+  outcomeError,
+  RunFailed,
+  Stopped,
+  TaskCancelled,
+  WaitTimedOut,
+} from '../core/task-errors.ts'
+import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
+import { parseInput } from '../definitions/input-schema.ts'
+import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
+import { createAgentContext } from './agent-context.ts'
+import { Group } from './agent-group.ts'
+import type { ReplayedJournal } from './agent-journal-match.ts'
+import type { RunPlan } from './agent-runs.ts'
+import { executeRun } from './agent-runs.ts'
+import type { StepEnd, Waitable } from './agent-step.ts'
+import { Step } from './agent-step.ts'
+
+export interface RunHost {
+  clock: Clock
+  randomness: Randomness
+  logger: Logger
+  nextId(prefix: 't' | 'g', now: number): string
+  report(report: TurnReport): Promise<TurnAnswer>
+  /** A suspended run wants a turn. */
+  wake(run: AgentRun): void
+  /** It waits, and may be dropped. */
+  suspended(run: AgentRun): void
+  /** Nothing of it is left. */
+  gone(run: AgentRun): void
+}
+
+/** News of a turn that runs may be lost with a process: it asks by itself. */
+const ASK_EVERY_MS = 1_000
+/** What a step costs in memory beside its values. */
+const STEP_BYTES = 300
+
+type Phase = 'settling' | 'reporting' | 'open' | 'suspended' | 'over'
+type End =
+  | { type: 'returned'; output: string }
+  | { type: 'threw'; failure: ReturnType<typeof failureOf>; stopped: boolean }
+
+export class AgentRun {
+  readonly agentId: string
+  readonly controller = new AbortController()
+  /** An estimate of what it holds in memory. */
+  bytes: number
+  turn: Turn
+  readonly #definition: AgentDefinition
+  readonly #host: RunHost
+  readonly #journal: ReplayedJournal | null
+  #phase: Phase = 'settling'
+  #arrivedAt: number
+  #nextStep = 0
+  #seen = 0
+  #upTo: number
+  #inbox: JournalResult[]
+  #outgoing: NewStep[] = []
+  #ran: TurnReport['ran'] = []
+  #withdrawn: number[] = []
+  /** Steps without a result, by number. */
+  readonly #pending = new Map<number, Step>()
+  readonly #awaited = new Set<Waitable>()
+  readonly #groups = new Set<Group>()
+  readonly #onTime = new Map<number, () => void>()
+  #openRuns = 0
+  #touched = false
+  #end: End | null = null
+  #mismatch: JournalMismatch | null = null
+  #stopped: Stopped | null = null
+  #askTimer: Timer | null = null
+
+  constructor(definition: AgentDefinition, turn: Turn, journal: ReplayedJournal | null, host: RunHost) {
+    this.#definition = definition
+    this.agentId = turn.agentId
+    this.turn = turn
+    this.#host = host
+    this.#journal = journal
+    this.#inbox = journal ? [...journal.results] : [...turn.results]
+    this.#upTo = turn.upTo
+    this.#arrivedAt = host.clock.monotonic()
+    this.bytes = turn.input.length + (journal?.bytes ?? 0)
+  }
+
+  start(): void {
+    void this.#execute(createAgentContext(this, this.#host.logger))
+    this.#tickSoon()
+  }
+
+  get suspended(): boolean {
+    return this.#phase === 'suspended'
+  }
+
+  get live(): boolean {
+    return this.#phase !== 'suspended' && this.#phase !== 'over'
+  }
+
+  /** Waits for nothing but the clock, the store or its own code. */
+  get idle(): boolean {
+    return this.#phase !== 'settling'
+  }
+
+  get replaying(): boolean {
+    return (
+      this.#journal !== null &&
+      (this.#nextStep < this.#journal.length || this.#seen < (this.#journal.results.at(-1)?.seq ?? 0))
+    )
+  }
+
+  get stopped(): Stopped | null {
+    return this.#stopped
+  }
+
+  get dead(): boolean {
+    return this.#phase === 'over'
+  }
+
+  /** The store's time, as far as it is known here. */
+  now(): number {
+    return Math.floor(this.turn.now + this.#host.clock.monotonic() - this.#arrivedAt)
+  }
+
+  newId(prefix: 't' | 'g'): string {
+    return this.#host.nextId(prefix, this.now())
+  }
+
+  random(): number {
+    return this.#host.randomness.next()
+  }
+
+  bytesOfChance(count: number): Uint8Array {
+    return this.#host.randomness.bytes(count)
+  }
+
+  /** Goes on where it stands. */
+  resume(turn: Turn): void {
+    this.turn = turn
+    this.#arrivedAt = this.#host.clock.monotonic()
+    this.#take(turn.results, turn.upTo)
+    this.#phase = 'settling'
+    this.#tickSoon()
+  }
+
+  news(): void {
+    this.#touched = true
+    if (this.#phase === 'open') this.#tickSoon()
+  }
+
+  drop(): void {
+    if (this.#phase === 'over') return
+    this.#phase = 'over'
+    this.#askTimer?.cancel()
+    for (const step of this.#pending.values()) step.stop?.()
+    this.#host.gone(this)
+  }
+
+  /** Its process lets go of it. */
+  async release(): Promise<void> {
+    if (!this.live) return this.drop()
+    this.drop()
+    const { agentId, rootId, token } = this.turn
+    const { seen } = this.turn
+    const state = { type: 'released' } as const
+    await this.#host.report({
+      type: 'turn',
+      agentId,
+      rootId,
+      token,
+      seen,
+      steps: [],
+      ran: [],
+      withdrawn: [],
+      state,
+    })
+  }
+
+  // What the context calls.
+
+  /** A new step; answers what is on record of it when it is replayed. */
+  addStep<K extends NewStep['kind']>(
+    make: (no: number) => Extract<NewStep, { kind: K }>,
+  ): { no: number; id?: string; value?: unknown; replayed: boolean } {
+    const no = this.#nextStep
+    const step = make(no)
+    if (this.#phase === 'over' || this.#mismatch) return { no: -1, replayed: false }
+    if (no >= MAX_STEPS) {
+      this.#tooManySteps()
+      return { no: -1, replayed: false }
+    }
+    this.#nextStep++
+    this.bytes += STEP_BYTES
+    this.touch()
+    if (this.#journal && no < this.#journal.length) {
+      try {
+        const { id, value } = this.#journal.match(step)
+        return { no, replayed: true, ...(id !== undefined && { id }), ...(value !== undefined && { value }) }
+      } catch (error) {
+        this.#mismatch = error as JournalMismatch
+        return { no: -1, replayed: true }
+      }
+    }
+    this.#outgoing.push(step)
+    return { no, replayed: false }
+  }
+
+  /** The handle of a step that has been added. */
+  stepHandle(no: number, about: ConstructorParameters<typeof Step>[2]): Step {
+    const step = new Step(this, no, about)
+    if (no >= 0) this.#pending.set(no, step)
+    return step
+  }
+
+  onTime(no: number, callback: () => void): void {
+    this.#onTime.set(no, callback)
+  }
+
+  /** The limit of a wait that is over. */
+  withdrawTimer(no: number): void {
+    if (this.#onTime.delete(no)) this.#withdrawn.push(no)
+  }
+
+  execute(step: Step, plan: RunPlan): void {
+    if (step.no < 0 || this.#journal?.hasResult(step.no)) return
+    const stop = new AbortController()
+    step.stop = () => stop.abort(this.#stopped ?? new CurfewError('cancelled', 'it was cancelled'))
+    this.#openRuns++
+    const { clock, randomness } = this.#host
+    void executeRun(plan, { clock, randomness, stopped: stop.signal }).then((outcome) =>
+      this.#hasRun(step, outcome),
+    )
+  }
+
+  /** Something of it was used: whether it goes on or waits has to be looked at again. */
+  touch(): void {
+    if (this.#phase === 'suspended') {
+      if (!this.#touched) this.#host.wake(this)
+      this.#touched = true
+    } else if (this.#phase === 'open') this.#tickSoon()
+    else this.#touched = true
+  }
+
+  awaited(waitable: Waitable): void {
+    if (waitable.end) return
+    this.#awaited.add(waitable)
+    this.touch()
+  }
+
+  settled(waitable: Waitable): void {
+    this.#awaited.delete(waitable)
+    if (waitable instanceof Group) this.#groups.delete(waitable)
+  }
+
+  addGroup(group: Group): void {
+    if (!group.end) this.#groups.add(group)
+  }
+
+  async #execute(context: AgentContext): Promise<void> {
+    const { name, schema, run } = this.#definition
+    try {
+      let input = decodeJson(this.turn.input)
+      if (schema) input = await parseInput('agent', name, schema, input)
+      const output = await run(input as never, context)
+      this.#end = { type: 'returned', output: encodeJson(output, `output of agent ${name}`) }
+    } catch (thrown) {
+      const stopped = this.#stopped !== null && (thrown instanceof Stopped || thrown instanceof TaskCancelled)
+      this.#end = { type: 'threw', failure: failureOf(thrown), stopped }
+    }
+    this.touch()
+  }
+
+  #tooManySteps(): void {
+    const failure = failureOf(
+      new CurfewError(
+        'too_many_steps',
+        `agent ${this.#definition.name} came to step ${MAX_STEPS}; a journal holds no more`,
+        {
+          hint: 'Give parts of the work to child agents, or start the next one from where this one stands.',
+        },
+      ),
+    )
+    this.#end ??= { type: 'threw', failure: { ...failure, retryable: false }, stopped: false }
+    this.touch()
+  }
+
+  // Turns.
+
+  #tickSoon(): void {
+    this.#askTimer?.cancel()
+    this.#askTimer = null
+    if (this.#phase === 'open') this.#phase = 'settling'
+    this.#host.clock.endOfTurn(() => this.#tick())
+  }
+
+  /** The microtask queue is drained: hand over the next result, or see what the code does now. */
+  #tick(): void {
+    if (this.#phase !== 'settling') return
+    this.#touched = false
+    if (this.#mismatch)
+      return void this.#report({
+        type: 'parked',
+        reason: this.#mismatch.message,
+        code: this.#mismatch.code,
+        step: this.#mismatch.step,
+      })
+    if (this.#end) return void this.#report(this.#end)
+    const next = this.#inbox[0]
+    if (next && !this.#hasReached(next)) return this.#notReached((next as { step: number }).step)
+    if (next) {
+      this.#inbox.shift()
+      this.#seen = next.seq
+      this.#deliver(next)
+      return this.#tickSoon()
+    }
+    this.#seen = Math.max(this.#seen, this.#upTo)
+    if (this.#journal && this.#nextStep < this.#journal.length) return this.#notReached(this.#nextStep)
+    if (this.#openRuns === 0 && this.#awaited.size > 0) {
+      return void this.#report({ type: 'suspended', waits: this.#waits() })
+    }
+    void this.#report({ type: 'open' })
+  }
+
+  #hasReached(result: JournalResult): boolean {
+    return !('step' in result) || result.step < this.#nextStep
+  }
+
+  /** The code has not come to a step that is on record. Waiting for `ctx` it never will; for something else it may. */
+  #notReached(no: number): void {
+    if (this.#awaited.size === 0 && this.#openRuns === 0) return this.#waitOpen()
+    if (this.#openRuns > 0) return this.#waitOpen()
+    this.#mismatch = new JournalMismatch(no, this.#journal?.describe(no) ?? 'a step', null)
+    this.#tick()
+  }
+
+  #waitOpen(): void {
+    this.#phase = 'open'
+    if (this.#touched) return this.#tickSoon()
+    this.#askTimer = this.#host.clock.setTimer(ASK_EVERY_MS, () => this.news(), { background: true })
+  }
+
+  #waits(): StepWait[] {
+    const each: number[] = []
+    const waits: StepWait[] = []
+    for (const waitable of this.#awaited) {
+      const { mode, steps } = waitable.openSteps()
+      const work = steps.filter((step) => step.isWork).map(({ no }) => no)
+      if (mode === 'each') each.push(...work)
+      else if (work.length) waits.push({ mode, steps: ranges(work), left: new Set(work).size })
+    }
+    if (each.length) waits.push({ mode: 'each', steps: ranges(each), left: new Set(each).size })
+    return waits
+  }
+
+  async #report(state: TurnReport['state']): Promise<void> {
+    this.#phase = 'reporting'
+    const { agentId, rootId, token } = this.turn
+    const steps = this.#outgoing.splice(0)
+    const ran = this.#ran.splice(0)
+    const withdrawn = this.#withdrawn.splice(0)
+    const answer = await this.#host.report({
+      type: 'turn',
+      agentId,
+      rootId,
+      token,
+      seen: this.#seen,
+      steps,
+      ran,
+      withdrawn,
+      state,
+    })
+    if (this.dead) return
+    switch (answer.type) {
+      case 'more':
+        this.#take(answer.results, answer.upTo)
+        this.#phase = 'settling'
+        if (this.#inbox.length > 0 || this.#hasNews) return this.#tickSoon()
+        return this.#waitOpen()
+      case 'suspended':
+        this.#phase = 'suspended'
+        this.#host.suspended(this)
+        if (this.#touched) this.#host.wake(this)
+        return
+      default:
+        return this.drop()
+    }
+  }
+
+  get #hasNews(): boolean {
+    return this.#touched || this.#end !== null || this.#outgoing.length > 0 || this.#ran.length > 0
+  }
+
+  #take(results: readonly JournalResult[], upTo: number): void {
+    for (const result of results) if (result.seq > this.#seen) this.#inbox.push(result)
+    this.#upTo = Math.max(this.#upTo, upTo)
+  }
+
+  #hasRun(step: Step, outcome: RunOutcome): void {
+    this.#openRuns--
+    if (this.dead) return
+    if (!step.end) this.#ran.push({ step: step.no, outcome })
+    this.touch()
+  }
+
+  // Results.
+
+  #deliver(result: JournalResult): void {
+    if (result.type === 'stop') return this.#stop(new Stopped(result.reason))
+    if (result.type === 'time') {
+      const callback = this.#onTime.get(result.step)
+      this.#onTime.delete(result.step)
+      if (callback) return callback()
+    }
+    const step = this.#pending.get(result.step)
+    this.#pending.delete(result.step)
+    if (step) step.settle(this.#endOf(step, result))
+  }
+
+  #endOf(step: Step, result: Exclude<JournalResult, { type: 'stop' }>): StepEnd {
+    switch (result.type) {
+      case 'work': {
+        const { outcome } = result
+        if (outcome.status !== 'completed') return { error: outcomeError(outcome.task) }
+        this.bytes += outcome.output.length
+        return { value: decodeJson(outcome.output) }
+      }
+      case 'time':
+        return step.kind === 'signal'
+          ? { error: new WaitTimedOut(`the wait for signal '${step.name}'`, step.timeoutMs ?? 0) }
+          : { value: undefined }
+      case 'signal':
+        this.bytes += result.value.length
+        return { value: decodeJson(result.value) }
+      case 'withdrawn':
+        return { error: new Stopped({ code: 'cancelled', message: `${step.kind} was cancelled` }) }
+      case 'ran': {
+        const { outcome } = result
+        if ('output' in outcome) return { value: decodeJson(outcome.output) }
+        return {
+          error:
+            outcome.timedOutMs === undefined
+              ? new RunFailed(step.name, outcome.failure)
+              : new WaitTimedOut(`run ${step.name}`, outcome.timedOutMs),
+        }
+      }
+    }
+  }
+
+  /** Its waits end now; what it scheduled ends with its own receipts. */
+  #stop(stopped: Stopped): void {
+    this.#stopped = stopped
+    this.controller.abort(stopped)
+    for (const group of [...this.#groups]) group.stop(stopped)
+    for (const [no, step] of this.#pending) {
+      if (step.isWork) continue
+      this.#pending.delete(no)
+      if (step.kind !== 'run') this.#withdrawn.push(no)
+      step.stop?.()
+      step.settle({ error: stopped })
+    }
+  }
+}

@@ -1,0 +1,197 @@
+/**
+ * The agents of a worker: takes turns, keeps suspended runs in memory within bounds, replays those it does not have,
+ * and sends up what they report. One that is dropped is replayed when it is woken.
+ */
+import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
+import { JOURNAL_START } from '../core/agent-journal.ts'
+import type { Clock, Randomness } from '../core/clock.ts'
+import type { IdSource } from '../core/id.ts'
+import type { Logger } from '../core/logger.ts'
+import type { AgentDefinition } from '../definitions/agent.ts'
+import type { Turn, TurnAnswer, TurnReport, WorkerSession } from '../wire/worker-port.ts'
+import { ReplayedJournal } from './agent-journal-match.ts'
+import type { RunHost } from './agent-run.ts'
+import { AgentRun } from './agent-run.ts'
+
+export interface AgentRunnerOptions {
+  agents: readonly AgentDefinition[]
+  clock: Clock
+  randomness: Randomness
+  ids: IdSource
+  logger: Logger
+  residents: { count: number; bytes: number }
+}
+
+export class AgentRunner {
+  readonly #options: AgentRunnerOptions
+  readonly #definitions: Map<string, AgentDefinition>
+  readonly #host: RunHost
+  /** Every run there is; those that are suspended in the order in which they were. */
+  readonly #runs = new Map<string, AgentRun>()
+  readonly #waiting = new Map<string, AgentRun>()
+  #session: WorkerSession | null = null
+  #outbox: { report: TurnReport; resolve(answer: TurnAnswer): void }[] = []
+  #loading = 0
+  #bytes = 0
+  #refusing = false
+  readonly #releasing = new Set<Promise<void>>()
+
+  constructor(options: AgentRunnerOptions) {
+    this.#options = options
+    this.#definitions = new Map(options.agents.map((definition) => [definition.name, definition]))
+    const { clock, randomness, logger, ids } = options
+    this.#host = {
+      clock,
+      randomness,
+      logger,
+      nextId: (prefix, now) => ids.next(prefix, now),
+      report: (report) => this.#report(report),
+      wake: ({ agentId, turn }) => this.#session?.wake(agentId, turn.rootId, turn.token),
+      suspended: (run) => this.#suspended(run),
+      gone: (run) => this.#gone(run),
+    }
+  }
+
+  attach(session: WorkerSession): void {
+    this.#session = session
+  }
+
+  get idle(): boolean {
+    if (this.#outbox.length > 0 || this.#loading > 0) return false
+    for (const run of this.#runs.values()) if (!run.idle) return false
+    return true
+  }
+
+  get residents(): number {
+    return this.#waiting.size
+  }
+
+  /** What is still handed out is given back. */
+  refuse(): void {
+    this.#refusing = true
+  }
+
+  turns(turns: readonly Turn[]): void {
+    for (const turn of turns) {
+      if (this.#refusing) void this.#giveBack(turn)
+      else this.#start(turn)
+    }
+  }
+
+  news({ agentId, token, dropped }: { agentId: string; token: string; dropped: boolean }): void {
+    const run = this.#runs.get(agentId)
+    if (run?.turn.token !== token) return
+    if (dropped) run.drop()
+    else run.news()
+  }
+
+  /** Its process lets go of everything: other processes go on with it. */
+  releaseAll(): void {
+    for (const run of [...this.#runs.values()]) {
+      const released = run.release().finally(() => this.#releasing.delete(released))
+      this.#releasing.add(released)
+    }
+  }
+
+  /** Everything that was let go of is known to the store. */
+  async released(): Promise<void> {
+    while (this.#releasing.size > 0) await Promise.all(this.#releasing)
+  }
+
+  #start(turn: Turn): void {
+    const resident = this.#runs.get(turn.agentId)
+    if (resident?.suspended && resident.turn.turn === turn.turn - 1) {
+      this.#bytes -= resident.bytes
+      this.#waiting.delete(turn.agentId)
+      return resident.resume(turn)
+    }
+    resident?.drop() // somebody else has run it since
+    if (turn.steps === 0 && turn.upTo === 0) this.#begin(turn, null)
+    else void this.#replay(turn)
+  }
+
+  #begin(turn: Turn, journal: ReplayedJournal | null): void {
+    const definition = this.#definitions.get(turn.name)
+    if (!definition) throw new Error(`curfew: a turn of ${turn.name}, which this worker did not announce`)
+    const run = new AgentRun(definition, turn, journal, this.#host)
+    this.#runs.set(turn.agentId, run)
+    run.start()
+  }
+
+  async #replay(turn: Turn): Promise<void> {
+    this.#loading++
+    try {
+      const pages = await this.#load(turn)
+      if (!pages || this.#refusing) return void (await this.#giveBack(turn))
+      this.#begin(turn, new ReplayedJournal(pages, turn))
+    } catch (error) {
+      // Whatever it was, another turn may do better; the store decides how often.
+      this.#options.logger.error(
+        { agentId: turn.agentId, error: String(error) },
+        'a journal could not be read',
+      )
+      await this.#giveBack(turn)
+    } finally {
+      this.#loading--
+    }
+  }
+
+  async #load(turn: Turn): Promise<JournalPage[] | null> {
+    const pages: JournalPage[] = []
+    let cursor: JournalCursor | null = JOURNAL_START
+    while (cursor) {
+      const page: JournalPage | null =
+        (await this.#session?.journal(turn.agentId, turn.token, cursor)) ?? null
+      if (!page) return null
+      pages.push(page)
+      cursor = page.next
+    }
+    return pages
+  }
+
+  async #giveBack({ agentId, rootId, token, seen }: Turn): Promise<void> {
+    const state = { type: 'released' } as const
+    await this.#report({
+      type: 'turn',
+      agentId,
+      rootId,
+      token,
+      seen,
+      steps: [],
+      ran: [],
+      withdrawn: [],
+      state,
+    })
+  }
+
+  #suspended(run: AgentRun): void {
+    this.#waiting.set(run.agentId, run)
+    this.#bytes += run.bytes
+    const { count, bytes } = this.#options.residents
+    for (const oldest of this.#waiting.values()) {
+      if (this.#waiting.size <= count && this.#bytes <= bytes) return
+      oldest.drop()
+    }
+  }
+
+  #gone(run: AgentRun): void {
+    if (this.#runs.get(run.agentId) !== run) return
+    this.#runs.delete(run.agentId)
+    if (this.#waiting.delete(run.agentId)) this.#bytes -= run.bytes
+  }
+
+  /** Reports of one turn of the event loop go up together. */
+  #report(report: TurnReport): Promise<TurnAnswer> {
+    return new Promise((resolve) => {
+      this.#outbox.push({ report, resolve })
+      if (this.#outbox.length === 1) this.#options.clock.endOfTurn(() => void this.#flush())
+    })
+  }
+
+  async #flush(): Promise<void> {
+    const outgoing = this.#outbox.splice(0)
+    if (!this.#session) return
+    const answers = await this.#session.reportTurns(outgoing.map(({ report }) => report))
+    for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? { type: 'stale' })
+  }
+}
