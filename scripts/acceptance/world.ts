@@ -125,7 +125,10 @@ let database: Promise<string> | undefined
 async function emptyDatabase(): Promise<string> {
   if (database !== undefined) {
     const url = await database
-    await query(url, 'truncate curfew.tasks, curfew.attempts, curfew.events, curfew.nodes, curfew.queues')
+    await query(
+      url,
+      'truncate curfew.tasks, curfew.journal, curfew.signals, curfew.attempts, curfew.events, curfew.nodes, curfew.queues',
+    )
     await query(url, `delete from curfew.meta where key <> 'schema_version'`)
     return url
   }

@@ -9,7 +9,7 @@ export async function parseInput(
   input: unknown,
 ): Promise<unknown> {
   if (!schema) return input
-  return valueOf(kind, name, await schema['~standard'].validate(input))
+  return checkedValue(kind, name, await schema['~standard'].validate(input))
 }
 
 /** Where nothing may be awaited: a schema that answers later is asked again where the work runs. */
@@ -20,10 +20,10 @@ export function checkInputNow(
   input: unknown,
 ): void {
   const result = schema['~standard'].validate(input)
-  if (!(result instanceof Promise)) valueOf(kind, name, result)
+  if (!(result instanceof Promise)) checkedValue(kind, name, result)
 }
 
-function valueOf(kind: string, name: string, result: StandardSchemaV1.Result<unknown>): unknown {
+function checkedValue(kind: string, name: string, result: StandardSchemaV1.Result<unknown>): unknown {
   if (!result.issues) return result.value
   const issues = result.issues.map(({ path, message }) => ({ path: pathText(path), message }))
   throw new CurfewError(

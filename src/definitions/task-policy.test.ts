@@ -155,6 +155,7 @@ describe('a policy', () => {
   test('takes every option, in milliseconds', () => {
     const { policy } = task({ name: 'resize', run, ...options })
     expect(policy).toEqual({
+      cleanupMs: 30_000,
       timeoutMs: 120_000,
       attemptTimeoutMs: 30_000,
       queueTimeoutMs: 60_000,

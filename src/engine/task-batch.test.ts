@@ -28,7 +28,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     }
     return db.store.write(null, () => new TaskBatch(context, NOW, wish).apply(commands))
   }
-  const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input })
+  const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input, scope: null })
   const running = (id = 't_1', more: Partial<TaskRow> = {}): TaskRow => ({
     ...claimedRow(newRow({ id }), { now: 1_000, nodeId: 'n_1', token: 'a_2' }),
     attempt: 2,

@@ -2,18 +2,17 @@
  * One transaction's worth of decisions: loads the rows a batch of commands needs, decides each command in order,
  * and writes what changed. Reports first, then deadlines, cancels, new work and claims.
  */
-import { isDeepStrictEqual } from 'node:util'
-import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
 import type { ClaimedTask, NewBelow, NewTask } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
-import { run, runAll } from '../store/statement.ts'
+import { run } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
+import { scheduleTasks } from './schedule-tasks.ts'
 import { decideTask } from './task-decide.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
@@ -377,58 +376,23 @@ export class TaskBatch {
     for (const { id, reason } of this.#parked) yield* run(statements.parkTask(id, reason))
   }
 
-  /** Everything new in one statement, in the order of the keys: two processes with the same ones must not deadlock. */
   *#schedule(commands: readonly Command[]): Work<void> {
-    const { now, newTasks } = this.committed
+    const { now, newTasks, effects } = this.committed
+    newTasks.push(...this.#agents.newChildren)
     const calls = commands.flatMap((command, index) =>
       command.type === 'schedule' ? [{ tasks: command.tasks(now), index }] : [],
     )
-    for (const child of this.#agents.newChildren) {
-      newTasks.push(child)
-      this.committed.dueAt = Math.min(this.committed.dueAt, child.dueAt ?? Infinity)
-    }
-    if (calls.length === 0) return
-    const all = calls.length === 1 ? (calls[0]?.tasks ?? []) : calls.flatMap(({ tasks }) => tasks)
-    const keyed = all.some(({ key }) => key !== null)
-    const { insertTasks } = this.#context.statements.hot
-    const answered = yield* runAll(insertTasks(keyed ? all.toSorted(byKey) : all))
-    const inserted = new Set(answered.map(({ id }) => id))
-    const isNew = ({ id, key }: NewTask) => key === null || inserted.has(id)
-    for (const task of all) {
-      if (!isNew(task)) continue
-      newTasks.push(task)
-      if ('kind' in task) this.committed.effects.push({ type: 'woken', name: task.name })
-      this.committed.dueAt = Math.min(this.committed.dueAt, task.dueAt ?? Infinity)
-    }
-    for (const { tasks, index } of calls) {
-      const scheduled = tasks.every(isNew)
-        ? tasks.map(({ id }) => ({ id, existing: false }))
-        : yield* this.#existing(tasks, isNew)
-      this.answers[index] = { type: 'scheduled', tasks: scheduled }
-    }
-  }
-
-  *#existing(
-    tasks: readonly NewTask[],
-    isNew: (task: NewTask) => boolean,
-  ): Work<{ id: string; existing: boolean }[]> {
-    const name = tasks[0]?.name ?? ''
-    const keys = tasks.flatMap(({ key }) => key ?? [])
-    const rows = yield* run(this.#context.statements.tasksByKey(name, keys))
-    const found = new Map(rows.map((row) => [row.key, row]))
-    return tasks.map((task) => {
-      if (isNew(task)) return { id: task.id, existing: false }
-      const row = found.get(task.key)
-      if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
-      throw new CurfewError(
-        'key_conflict',
-        `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
-        {
-          hint: 'A key stands for one piece of work: use another key for another input.',
-          fields: { key: task.key, taskId: row?.id },
-        },
+    if (calls.length) {
+      const { inserted, scheduled } = yield* scheduleTasks(
+        this.#context.statements,
+        calls.map(({ tasks }) => tasks),
       )
-    })
+      newTasks.push(...inserted)
+      for (const task of inserted) if ('kind' in task) effects.push({ type: 'woken', name: task.name })
+      for (const [i, { index }] of calls.entries())
+        this.answers[index] = { type: 'scheduled', tasks: scheduled[i] ?? [] }
+    }
+    for (const { dueAt } of newTasks) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
 
   *#claim(wish: ClaimWish): Work<void> {
@@ -449,15 +413,6 @@ export class TaskBatch {
     }
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
-}
-
-function byKey(a: NewTask, b: NewTask): number {
-  return (a.key ?? '') < (b.key ?? '') ? -1 : 1
-}
-
-/** The same value, in whatever order its keys stand. */
-function sameJson(a: string, b: string): boolean {
-  return a === b || isDeepStrictEqual(JSON.parse(a), JSON.parse(b))
 }
 
 const ACCEPTED: Answer = { type: 'accepted' }

@@ -3,22 +3,14 @@
  * and its turns. It is suspended when a turn of the event loop ends with nothing open and something awaited; there is
  * no exception that user code could swallow. A run that was dropped never settles anything again.
  */
-import type { JournalResult, NewStep, RunOutcome, StepWait } from '../core/agent-journal.ts'
-import { ranges } from '../core/agent-journal.ts'
+import type { JournalResult, NewStep, RunOutcome } from '../core/agent-journal.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { failureOf } from '../core/failure.ts'
 import { decodeJson, encodeJson } from '../core/json.ts'
 import { MAX_STEPS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import {
-  JournalMismatch,
-  outcomeError,
-  RunFailed,
-  Stopped,
-  TaskCancelled,
-  WaitTimedOut,
-} from '../core/task-errors.ts'
+import { JournalMismatch, Stopped, TaskCancelled } from '../core/task-errors.ts'
 import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
 import { parseInput } from '../definitions/input-schema.ts'
 import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
@@ -27,8 +19,9 @@ import { Group } from './agent-group.ts'
 import type { ReplayedJournal } from './agent-journal-match.ts'
 import type { RunPlan } from './agent-runs.ts'
 import { executeRun } from './agent-runs.ts'
-import type { StepEnd, Waitable } from './agent-step.ts'
+import type { Waitable } from './agent-step.ts'
 import { Step } from './agent-step.ts'
+import { resultBytes, stepEnd, stepWaits } from './agent-step-end.ts'
 
 export interface RunHost {
   clock: Clock
@@ -328,7 +321,7 @@ export class AgentRun {
     this.#seen = Math.max(this.#seen, this.#upTo)
     if (this.#journal && this.#nextStep < this.#journal.length) return this.#notReached(this.#nextStep)
     if (this.#openRuns === 0 && this.#awaited.size > 0) {
-      return void this.#report({ type: 'suspended', waits: this.#waits() })
+      return void this.#report({ type: 'suspended', waits: stepWaits(this.#awaited) })
     }
     void this.#report({ type: 'open' })
   }
@@ -349,19 +342,6 @@ export class AgentRun {
     this.#phase = 'open'
     if (this.#touched) return this.#tickSoon()
     this.#askTimer = this.#host.clock.setTimer(ASK_EVERY_MS, () => this.news(), { background: true })
-  }
-
-  #waits(): StepWait[] {
-    const each: number[] = []
-    const waits: StepWait[] = []
-    for (const waitable of this.#awaited) {
-      const { mode, steps } = waitable.openSteps()
-      const work = steps.filter((step) => step.isWork).map(({ no }) => no)
-      if (mode === 'each') each.push(...work)
-      else if (work.length) waits.push({ mode, steps: ranges(work), left: new Set(work).size })
-    }
-    if (each.length) waits.push({ mode: 'each', steps: ranges(each), left: new Set(each).size })
-    return waits
   }
 
   async #report(state: TurnReport['state']): Promise<void> {
@@ -425,37 +405,9 @@ export class AgentRun {
     }
     const step = this.#pending.get(result.step)
     this.#pending.delete(result.step)
-    if (step) step.settle(this.#endOf(step, result))
-  }
-
-  #endOf(step: Step, result: Exclude<JournalResult, { type: 'stop' }>): StepEnd {
-    switch (result.type) {
-      case 'work': {
-        const { outcome } = result
-        if (outcome.status !== 'completed') return { error: outcomeError(outcome.task) }
-        this.bytes += outcome.output.length
-        return { value: decodeJson(outcome.output) }
-      }
-      case 'time':
-        return step.kind === 'signal'
-          ? { error: new WaitTimedOut(`the wait for signal '${step.name}'`, step.timeoutMs ?? 0) }
-          : { value: undefined }
-      case 'signal':
-        this.bytes += result.value.length
-        return { value: decodeJson(result.value) }
-      case 'withdrawn':
-        return { error: new Stopped({ code: 'cancelled', message: `${step.kind} was cancelled` }) }
-      case 'ran': {
-        const { outcome } = result
-        if ('output' in outcome) return { value: decodeJson(outcome.output) }
-        return {
-          error:
-            outcome.timedOutMs === undefined
-              ? new RunFailed(step.name, outcome.failure)
-              : new WaitTimedOut(`run ${step.name}`, outcome.timedOutMs),
-        }
-      }
-    }
+    if (!step) return
+    this.bytes += resultBytes(result)
+    step.settle(stepEnd(step, result))
   }
 
   /** Its waits end now; what it scheduled ends with its own receipts. */

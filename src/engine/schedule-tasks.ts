@@ -1,0 +1,68 @@
+/** New rows of one transaction. One whose key is taken is left out; the caller is answered the one that has it. */
+import { isDeepStrictEqual } from 'node:util'
+import { CurfewError } from '../core/errors.ts'
+import type { NewBelow, NewTask } from '../store/hot-statements.ts'
+import type { Work } from '../store/statement.ts'
+import { run, runAll } from '../store/statement.ts'
+import type { Statements } from '../store/statements.ts'
+
+type NewRow = NewTask | NewBelow
+
+interface Scheduled {
+  id: string
+  existing: boolean
+}
+
+/** All calls in one statement, in the order of the keys: two processes with the same ones must not deadlock. */
+export function* scheduleTasks(
+  statements: Statements,
+  calls: readonly (readonly NewRow[])[],
+): Work<{ inserted: NewRow[]; scheduled: Scheduled[][] }> {
+  const all = calls.length === 1 ? (calls[0] ?? []) : calls.flat()
+  const keyed = all.some(({ key }) => key !== null)
+  const answered = yield* runAll(statements.hot.insertTasks(keyed ? all.toSorted(byKey) : all))
+  const ids = new Set(answered.map(({ id }) => id))
+  const isNew = ({ id, key }: NewRow) => key === null || ids.has(id)
+  const scheduled: Scheduled[][] = []
+  for (const tasks of calls) {
+    scheduled.push(
+      tasks.every(isNew)
+        ? tasks.map(({ id }) => ({ id, existing: false }))
+        : yield* existing(statements, tasks, isNew),
+    )
+  }
+  return { inserted: all.filter(isNew), scheduled }
+}
+
+function* existing(
+  statements: Statements,
+  tasks: readonly NewRow[],
+  isNew: (task: NewRow) => boolean,
+): Work<Scheduled[]> {
+  const name = tasks[0]?.name ?? ''
+  const keys = tasks.flatMap(({ key }) => key ?? [])
+  const rows = yield* run(statements.tasksByKey(name, keys))
+  const found = new Map(rows.map((row) => [row.key, row]))
+  return tasks.map((task) => {
+    if (isNew(task)) return { id: task.id, existing: false }
+    const row = found.get(task.key)
+    if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
+    throw new CurfewError(
+      'key_conflict',
+      `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
+      {
+        hint: 'A key stands for one piece of work: use another key for another input.',
+        fields: { key: task.key, taskId: row?.id },
+      },
+    )
+  })
+}
+
+function byKey(a: NewRow, b: NewRow): number {
+  return (a.key ?? '') < (b.key ?? '') ? -1 : 1
+}
+
+/** The same value, in whatever order its keys stand. */
+function sameJson(a: string, b: string): boolean {
+  return a === b || isDeepStrictEqual(JSON.parse(a), JSON.parse(b))
+}

@@ -1,0 +1,53 @@
+/** Between the journal and the code: what a result means to the one who waits, and what the store has to know of it. */
+import type { JournalResult, StepWait } from '../core/agent-journal.ts'
+import { ranges } from '../core/agent-journal.ts'
+import { decodeJson } from '../core/json.ts'
+import { outcomeError, RunFailed, Stopped, WaitTimedOut } from '../core/task-errors.ts'
+import type { Step, StepEnd, Waitable } from './agent-step.ts'
+
+type StepResult = Exclude<JournalResult, { type: 'stop' }>
+
+export function stepEnd(step: Step, result: StepResult): StepEnd {
+  switch (result.type) {
+    case 'work': {
+      const { outcome } = result
+      if (outcome.status === 'completed') return { value: decodeJson(outcome.output) }
+      return { error: outcomeError(outcome.task) }
+    }
+    case 'time':
+      return step.kind === 'signal'
+        ? { error: new WaitTimedOut(`the wait for signal '${step.name}'`, step.timeoutMs ?? 0) }
+        : { value: undefined }
+    case 'signal':
+      return { value: decodeJson(result.value) }
+    case 'withdrawn':
+      return { error: new Stopped({ code: 'cancelled', message: `${step.kind} was cancelled` }) }
+    case 'ran': {
+      const { outcome } = result
+      if ('output' in outcome) return { value: decodeJson(outcome.output) }
+      if (outcome.timedOutMs === undefined) return { error: new RunFailed(step.name, outcome.failure) }
+      return { error: new WaitTimedOut(`run ${step.name}`, outcome.timedOutMs) }
+    }
+  }
+}
+
+/** An estimate of what the value takes in memory. */
+export function resultBytes(result: StepResult): number {
+  if (result.type === 'signal') return result.value.length
+  if (result.type !== 'work' && result.type !== 'ran') return 0
+  return 'output' in result.outcome ? result.outcome.output.length : 0
+}
+
+/** Which ends of tasks and children are worth waking up for. */
+export function stepWaits(awaited: Iterable<Waitable>): StepWait[] {
+  const each: number[] = []
+  const waits: StepWait[] = []
+  for (const waitable of awaited) {
+    const { mode, steps } = waitable.openSteps()
+    const work = steps.filter((step) => step.isWork).map(({ no }) => no)
+    if (mode === 'each') each.push(...work)
+    else if (work.length) waits.push({ mode, steps: ranges(work), left: new Set(work).size })
+  }
+  if (each.length) waits.push({ mode: 'each', steps: ranges(each), left: new Set(each).size })
+  return waits
+}
