@@ -70,14 +70,50 @@ test.concurrent('postgres-workers: without a database it says how it is called',
   })
 })
 
+test.concurrent('first-good-answer: one fails, one answers, one is stopped', async () => {
+  const printed = await runExample('first-good-answer.ts')
+  expect(
+    printed
+      .replaceAll(/[\d.]+m?s/g, '#')
+      .trim()
+      .split('\n'),
+  ).toEqual([
+    'south says: What is six times seven? 42.',
+    'failed: north is overloaded',
+    'cancelled (the attempt was stopped by its signal)',
+    'completed by attempt 1 in #',
+    expect.stringMatching(/^completed after #, \d steps and \d turns$/),
+  ])
+})
+
+test.concurrent('results-in-time: what is there in time is used, the rest is named', async () => {
+  const printed = await runExample('results-in-time.ts')
+  expect(printed).toContain('best: dune at 11, of 2 prices\n')
+  expect(printed).toMatch(/cedar failed: .* sold out\n/)
+  expect(printed).toContain('too late: birch, elm\n')
+})
+
+test.concurrent('ask-a-person: the question outlives its process, and is given up when nobody answers', async () => {
+  const printed = await runExample('ask-a-person.ts')
+  expect(printed).toMatch(/May we deploy\? \(reminder 1\)\nwaits since \w+ for signal decision/)
+  expect(printed).toContain('asked again: it is there already\n')
+  expect(printed).toMatch(/decision: \{ approved: true, by: 'ada', days: \d \}/)
+  expect(printed.match(/mail to bob/g)).toHaveLength(8)
+  expect(printed).toContain("decision: { approved: false, by: 'nobody', days: 7 }")
+})
+
 test.concurrent('no example is forgotten here', async () => {
   const files = (await readdir(import.meta.dirname)).filter((file) => file.endsWith('.ts'))
   expect(files.toSorted()).toEqual([
+    'agents-on-a-virtual-clock.test.ts',
+    'ask-a-person.ts',
     'deadlines.ts',
     'examples.test.ts',
+    'first-good-answer.ts',
     'first-tasks.ts',
     'postgres-workers.ts',
     'progress-and-extensions.ts',
+    'results-in-time.ts',
     'testing-with-a-virtual-clock.test.ts',
   ])
 })

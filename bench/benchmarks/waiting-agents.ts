@@ -11,7 +11,7 @@ export const waitingAgents: Benchmark = {
   title: 'agents that wait for a signal (100,000), and the heap against that with 1,000',
   rounds: 1,
   metrics: {
-    startedPerSecond: { label: 'started/s', better: 'higher', digits: 0 },
+    startedPerSecond: { label: 'started and waiting/s', better: 'higher', digits: 0 },
     cpuPercent: { label: '% of a core', better: 'lower', digits: 2 },
     transactionsPerSecond: { label: 'transactions/s', better: 'lower', digits: 2 },
     heapFewMb: { label: 'MB heap with 1,000', better: 'lower', digits: 1 },

@@ -9,7 +9,7 @@ import { isEnded } from '../core/states.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
-import { run, runAll } from '../store/statement.ts'
+import { run, start, startAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { TURN_FIELDS } from '../store/task-row.ts'
@@ -58,7 +58,7 @@ interface Parts {
 }
 
 /** An agent that a living peer has in memory is left to it for so long. */
-export const LEFT_TO_PEER_MS = 1_000
+const LEFT_TO_PEER_MS = 1_000
 
 export class AgentBatch {
   readonly started: StartedTurn[] = []
@@ -160,7 +160,7 @@ export class AgentBatch {
 
   *#insertChildren(): Work<void> {
     const children = this.#toInsert.splice(0)
-    yield* runAll(this.#parts.statements.hot.insertTasks(children))
+    yield* startAll(this.#parts.statements.hot.insertTasks(children))
     this.newChildren.push(...children)
     for (const { kind, name } of children) if (kind === 'agent') this.#parts.effect({ type: 'woken', name })
   }
@@ -264,13 +264,13 @@ export class AgentBatch {
         if (draft.steps.length) journal.push(journalRow(id, 0, draft.steps))
         const rowless = draft.results.filter(({ type }) => type !== 'work')
         if (rowless.length) journal.push(journalRow(id, 1, rowless))
-        if (draft.queued.length) yield* run(agents.insertSignals(draft.queued))
-        for (const signal of draft.taken) yield* run(agents.deleteSignal(signal))
+        if (draft.queued.length) yield* start(agents.insertSignals(draft.queued))
+        for (const signal of draft.taken) yield* start(agents.deleteSignal(signal))
       }
     }
-    if (turns.length) yield* run(agents.updateAgents(turns, false))
-    if (whole.length) yield* run(agents.updateAgents(whole, true))
-    if (journal.length) yield* run(agents.insertJournal(journal))
+    if (turns.length) yield* start(agents.updateAgents(turns, false))
+    if (whole.length) yield* start(agents.updateAgents(whole, true))
+    if (journal.length) yield* start(agents.insertJournal(journal))
   }
 
   /** Turns that nothing in this batch has brought up. */

@@ -55,6 +55,9 @@ interface Entry<Command, Answer> {
 /** So many rows must wait before a second transaction is opened beside the first: few are better together. */
 const WORTH_A_LANE = 64
 
+/** The part of a batch that callers have while reports could fill it. */
+const CALLERS_SHARE = 0.2
+
 /** How long a caller waits for a store that is away. */
 const CALLER_WAITS_MS = 10_000
 const STORE_BACKOFF = { initialMs: 100, factor: 2, maxMs: 2_000, jitter: 0.5 }
@@ -180,18 +183,21 @@ export class Funnel<Command, Answer, Committed> {
     const taken: Entry<Command, Answer>[] = []
     let bytes = 0
     let rows = 0
+    // Callers wait behind reports, but not for ever: a part of every batch is theirs.
+    const callers = this.#entries.length > 0 ? Math.ceil(most * CALLERS_SHARE) : 0
     for (const list of [this.#urgent, this.#entries]) {
+      const room = list === this.#urgent ? most - callers : most
       let count = 0
       for (const entry of list) {
-        const full = rows + entry.rows > most || bytes + entry.bytes > MAX_BATCH_BYTES
-        if (full && taken.length > 0) break
+        // The first of each is taken, however much work it is.
+        if (rows + entry.rows > room && count > 0) break
+        if (bytes + entry.bytes > MAX_BATCH_BYTES && taken.length > 0) break
         taken.push(entry)
         bytes += entry.bytes
         rows += entry.rows
         count++
       }
       list.splice(0, count)
-      if (list.length > 0) break
     }
     this.#rows -= rows
     return taken

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
-import { run, runAll } from '../store/statement.ts'
+import { answer, run, startAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 
 type NewRow = NewTask | NewBelow
@@ -20,8 +20,9 @@ export function* scheduleTasks(
 ): Work<{ inserted: NewRow[]; scheduled: Scheduled[][] }> {
   const all = calls.length === 1 ? (calls[0] ?? []) : calls.flat()
   const keyed = all.some(({ key }) => key !== null)
-  const answered = yield* runAll(statements.hot.insertTasks(keyed ? all.toSorted(byKey) : all))
-  const ids = new Set(answered.map(({ id }) => id))
+  const inserts = yield* startAll(statements.hot.insertTasks(keyed ? all.toSorted(byKey) : all))
+  const ids = new Set<string>()
+  if (keyed) for (const insert of inserts) for (const { id } of yield* answer(insert)) ids.add(id)
   const isNew = ({ id, key }: NewRow) => key === null || ids.has(id)
   const scheduled: Scheduled[][] = []
   for (const tasks of calls) {

@@ -3,9 +3,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 
 import { createDatabase } from '../../scripts/postgres/database.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { commitBatch } from './commit-batch.ts'
 import { claimedRow, newRow, newTask } from './fixtures/task-rows.ts'
 import type { ClaimWish, Command } from './task-batch.ts'
-import { TaskBatch } from './task-batch.ts'
 import type { TaskInput } from './task-input.ts'
 
 const NOW = 10_000
@@ -19,14 +19,8 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   beforeEach(() => db.clear())
 
   const apply = (commands: Command[], wish: ClaimWish | null = null) => {
-    const context = {
-      statements: db.statements,
-      nodeId: 'n_1',
-      peers: () => [],
-      overdueMs: 3_000,
-      chance: () => 0.5,
-    }
-    return db.store.write(null, () => new TaskBatch(context, NOW, wish).apply(commands))
+    const context = { nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 }
+    return commitBatch(db.store, commands, { fence: null, context, wish, now: () => NOW })
   }
   const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input, scope: null })
   const running = (id = 't_1', more: Partial<TaskRow> = {}): TaskRow => ({

@@ -2,11 +2,12 @@
  * One transaction's worth of decisions: loads the rows a batch of commands needs, decides each command in order,
  * and writes what changed. Reports first, then deadlines, cancels, new work and claims.
  */
+import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
 import type { ClaimedTask, NewBelow, NewTask } from '../store/hot-statements.ts'
-import type { Work } from '../store/statement.ts'
-import { run } from '../store/statement.ts'
+import type { Ticket, Work } from '../store/statement.ts'
+import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
@@ -69,11 +70,11 @@ export interface BatchContext {
 }
 
 /** A report that the guarded write did not take: the batch is decided again, this time with its row. */
-export class ColdReports extends Error {
+export class ColdReports extends CurfewError {
   readonly taskIds: readonly string[]
 
   constructor(taskIds: readonly string[]) {
-    super('curfew: reports have to be decided with their rows')
+    super('cold_reports', 'reports have to be decided with their rows')
     this.taskIds = taskIds
   }
 }
@@ -87,6 +88,8 @@ export class TaskBatch {
   readonly #drafts: TaskDraft[] = []
   readonly #parked: { id: string; reason: string }[] = []
   readonly #agents: AgentBatch
+  /** Guarded writes, and what they have to have changed. */
+  readonly #hot: { ids: string[]; ticket: Ticket<{ id: string }> }[] = []
   /** Tasks whose reports are not decided by a guarded write. */
   readonly #cold: ReadonlySet<string>
 
@@ -141,6 +144,7 @@ export class TaskBatch {
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
     yield* this.#agents.claim()
     yield* this.#gatherResults(commands)
+    yield* this.#checkHot()
     return this
   }
 
@@ -182,7 +186,10 @@ export class TaskBatch {
     this.committed.turns = this.#agents.started
   }
 
-  /** Good ends and heartbeats need no row: a guarded write decides. What it does not change goes the long way. */
+  /**
+   * Good ends and heartbeats need no row: a guarded write decides. That it did is seen before the commit; what it did
+   * not change is decided again with its row.
+   */
   *#applyHot(commands: readonly Command[]): Work<{ command: Command; index: number }[]> {
     const { hot } = this.#context.statements
     const { now } = this.committed
@@ -209,26 +216,20 @@ export class TaskBatch {
       }
     }
     // What an attempt says of itself, before its end.
-    if (beats.length) {
-      for (const { id } of yield* run(hot.beatTasks(now, beats))) this.#accept(beating.get(id))
-    }
+    if (beats.length)
+      this.#hot.push({ ids: [...beating.keys()], ticket: yield* start(hot.beatTasks(now, beats)) })
     if (completed.length) {
-      for (const { id } of yield* run(hot.completeTasks(now, completed))) this.#accept(completing.get(id))
-      for (const task of completed) {
-        if (this.answers[completing.get(task.id) as number]) this.committed.completed.push(task)
-      }
+      const ids = completed.map(({ id }) => id)
+      this.#hot.push({ ids, ticket: yield* start(hot.completeTasks(now, completed)) })
     }
     if (below.length) {
       const places = this.#agents.settleHot(below)
       const rows = below.map((task) => ({ ...task, resultSeq: places.get(task.id) as number }))
-      const changed = yield* run(hot.completeBelow(now, rows))
-      if (changed.length < below.length) {
-        const taken = new Set(changed.map(({ id }) => id))
-        throw new ColdReports(below.flatMap(({ id }) => (taken.has(id) ? [] : [id])))
-      }
-      for (const { id } of changed) this.#accept(completing.get(id))
-      this.committed.completed.push(...below)
+      const ids = below.map(({ id }) => id)
+      this.#hot.push({ ids, ticket: yield* start(hot.completeBelow(now, rows)) })
     }
+    for (const index of [...beating.values(), ...completing.values()]) this.answers[index] = ACCEPTED
+    this.committed.completed.push(...completed, ...below)
     const rest: { command: Command; index: number }[] = []
     for (let index = 0; index < commands.length; index++) {
       if (!this.answers[index]) rest.push({ command: commands[index] as Command, index })
@@ -236,8 +237,15 @@ export class TaskBatch {
     return rest
   }
 
-  #accept(index: number | undefined): void {
-    if (index !== undefined) this.answers[index] = ACCEPTED
+  *#checkHot(): Work<void> {
+    const stale: string[] = []
+    for (const { ids, ticket } of this.#hot) {
+      const changed = yield* answer(ticket)
+      if (changed.length === ids.length) continue
+      const taken = new Set(changed.map(({ id }) => id))
+      stale.push(...ids.filter((id) => !taken.has(id)))
+    }
+    if (stale.length) throw new ColdReports(stale)
   }
 
   *#load(ids: string[]): Work<void> {
@@ -350,15 +358,15 @@ export class TaskBatch {
     const rows = [...this.#changed].map((id) => this.#rows.get(id) as TaskRow)
     for (const { row } of this.#drafts)
       this.committed.dueAt = Math.min(this.committed.dueAt, row.dueAt ?? Infinity)
-    if (rows.length) yield* run(statements.updateTasks(rows))
+    if (rows.length) yield* start(statements.updateTasks(rows))
     const attempts = this.#drafts.flatMap((draft) => draft.attempts)
-    if (attempts.length) yield* run(statements.insertAttempts(attempts))
+    if (attempts.length) yield* start(statements.insertAttempts(attempts))
     for (const { taskId, attempt, receipt } of this.#drafts.flatMap((draft) => draft.receipts)) {
-      yield* run(statements.updateReceipt(taskId, attempt, receipt))
+      yield* start(statements.updateReceipt(taskId, attempt, receipt))
     }
     const events = this.#drafts.filter((draft) => draft.events.length > 0)
     if (events.length) {
-      yield* run(
+      yield* start(
         statements.insertEvents(
           events.map(({ row, now, events: [first, ...others] }) => ({
             rootId: row.id,
@@ -373,7 +381,7 @@ export class TaskBatch {
       for (const { body, at } of draft.events)
         this.committed.recorded.push({ row: draft.row, event: body, at })
     }
-    for (const { id, reason } of this.#parked) yield* run(statements.parkTask(id, reason))
+    for (const { id, reason } of this.#parked) yield* start(statements.parkTask(id, reason))
   }
 
   *#schedule(commands: readonly Command[]): Work<void> {

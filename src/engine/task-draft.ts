@@ -7,6 +7,7 @@ import type { Failure } from '../core/failure.ts'
 import type { AttemptStatus, Receipt, StopReason, TimeoutKind } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { AttemptRow, TaskRow } from '../store/task-row.ts'
+import { copyRow } from '../store/task-row.ts'
 import { decodePolicy } from './policy-text.ts'
 import type { TaskEventBody } from './task-event.ts'
 
@@ -44,7 +45,7 @@ export class TaskDraft {
   readonly now: number
 
   constructor(row: TaskRow, now: number) {
-    this.row = { ...row }
+    this.row = copyRow(row)
     this.before = row
     this.policy = decodePolicy(row.policy)
     this.now = now

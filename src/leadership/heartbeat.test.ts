@@ -110,6 +110,23 @@ describe('what it brings back', () => {
     expect(await beat()).toMatchObject({ ready: false })
   })
 
+  test('is whether an agent was woken whose turn this process could run', async () => {
+    const agent = (id: string, more: Partial<TaskRow>): TaskRow => ({
+      ...newRow({ id, name: 'research' }),
+      kind: 'agent',
+      ready: 0,
+      ...more,
+    })
+    await db.put(agent('g_1', {}), agent('g_2', { wokenAt: NOW, parked: 'a reason' }))
+    const agents = ['other', 'research']
+    expect(await beat({ agents })).toMatchObject({ ready: false })
+    await db.put(agent('g_3', { wokenAt: NOW - 1 }))
+    expect(await beat({ agents })).toMatchObject({ ready: true })
+    expect(await beat({ agents: ['other'] })).toMatchObject({ ready: false })
+    expect(await beat({ queues: ['default', ''], names: agents })).toMatchObject({ ready: false })
+    expect(await beat()).toMatchObject({ ready: false })
+  })
+
   test('are the peers, the queues, and the attempts of this process that are to stop', async () => {
     const running = claimedRow(newRow({ grace: 7_000 }), { now: NOW, nodeId: 'n_1', token: 'a_1' })
     const stopping: TaskRow = { ...running, status: 'timed_out', timeoutKind: 'stuck', stopping: 1 }

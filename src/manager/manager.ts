@@ -7,10 +7,10 @@ import type { Clock, Randomness } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import { commitBatch } from '../engine/commit-batch.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
 import { Funnel } from '../engine/funnel.ts'
-import type { Answer, Command, Committed } from '../engine/task-batch.ts'
-import { ColdReports, TaskBatch } from '../engine/task-batch.ts'
+import type { Answer, Command, Committed, TaskBatch } from '../engine/task-batch.ts'
 import type { Effect } from '../engine/task-draft.ts'
 import { TaskMetrics } from '../engine/task-metrics.ts'
 import type { Lease } from '../leadership/lease.ts'
@@ -188,7 +188,6 @@ export class Manager implements ManagerPort {
       })
     }
     const context = {
-      statements: store.statements,
       nodeId,
       peers: () => this.#livePeers(),
       overdueMs: LEADERSHIP_MS,
@@ -197,20 +196,12 @@ export class Manager implements ManagerPort {
     // What is scheduled in this batch can be claimed in it too.
     for (const command of commands) this.#expectWork(command)
     const wish = first ? this.desk.wish() : null
-    const cold = new Set<string>()
-    for (;;) {
-      try {
-        return await store.write(lease?.fence() ?? null, () =>
-          new TaskBatch(context, time.now(), wish, cold).apply(commands),
-        )
-      } catch (error) {
-        if (error instanceof ColdReports) {
-          for (const id of error.taskIds) cold.add(id)
-          continue
-        }
-        if (wish) this.desk.missed(wish)
-        throw error
-      }
+    try {
+      const fence = lease?.fence() ?? null
+      return await commitBatch(store, commands, { fence, context, wish, now: () => time.now() })
+    } catch (error) {
+      if (wish) this.desk.missed(wish)
+      throw error
     }
   }
 

@@ -39,6 +39,25 @@ export type ChildRow = Pick<
 
 const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'status', 'output'] as const
 
+const MAY_START = 'woken_at is not null and live = 0 and parked is null'
+
+/** The next ones of each name, straight from the index, then the first of those. */
+function nextTurnsSqlite(names: number): string {
+  const each = Array.from(
+    { length: names },
+    (_, i) => `select * from (select woken_at, id from tasks where ${MAY_START} and name = $${5 + i}
+      order by woken_at, id limit $4)`,
+  )
+  return `id in (select id from (${each.join(' union all ')}) order by woken_at, id limit $4)`
+}
+
+/** By place and nothing else, as tasks are claimed. One that a peer has in memory is left to it for a while. */
+const NEXT_TURNS_POSTGRES = `ctid = any(array(select c.place from unnest($5::text[]) as w (name)
+  cross join lateral (select t.ctid as place, t.woken_at, t.id from curfew.tasks t where ${MAY_START}
+    and t.name = w.name and (t.node_id = $2 or t.woken_at <= $7 or t.node_id <> all($6::text[]))
+    order by t.woken_at, t.id limit $4 for update skip locked) as c
+  order by c.woken_at, c.id limit $4))`
+
 export class AgentStatements {
   readonly #d: Dialect
 
@@ -71,26 +90,17 @@ export class AgentStatements {
 
   /** Turns that may start, those that wait longest first. */
   claimTurns({ now, nodeId, token, names, limit, peers, patience }: TurnClaim): Statement<TaskRow> {
-    const { s, lock, name } = this.#d
-    const elsewhere =
-      name === 'sqlite' ? '' : 'and (node_id = $2 or woken_at <= $7 or node_id <> all($6::text[]))'
+    const sqlite = this.#d.name === 'sqlite'
     return {
-      sql: `update ${s}tasks set live = 1, woken_at = null, attempt = attempt + 1, node_id = $2,
+      sql: `update ${this.#d.s}tasks set live = 1, woken_at = null, attempt = attempt + 1, node_id = $2,
           token = $3, started_at = coalesce(started_at, $1),
           status = case when status = 'pending' then 'running' else status end,
           seq = case when started_seq is null then seq + 1 else seq end, started_seq = coalesce(started_seq, seq + 1)
-        where id in (select id from ${s}tasks where woken_at is not null and live = 0 and parked is null
-          and name ${this.#d.inList('$4')} ${elsewhere}
-          order by woken_at, id limit $5 ${lock.skipLocked})
+        where ${sqlite ? nextTurnsSqlite(names.length) : NEXT_TURNS_POSTGRES}
         returning ${TASK_FIELDS.map((field) => `${column(field)} as "${field}"`).join(', ')}`,
-      params: [
-        now,
-        nodeId,
-        token,
-        this.#d.list(names),
-        limit,
-        ...(name === 'sqlite' ? [] : [this.#d.list(peers), patience]),
-      ],
+      params: sqlite
+        ? [now, nodeId, token, limit, ...names]
+        : [now, nodeId, token, limit, this.#d.list(names), this.#d.list(peers), patience],
     }
   }
 
@@ -162,8 +172,8 @@ export class AgentStatements {
       sql: `with recursive below (id) as (
           select id from ${s}tasks where parent_id = $1
           union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
-        select ${selectList(TASK_FIELDS, 't')} from below b join ${s}tasks t on t.id = b.id
-        where t.kind = 'task' and t.status = 'cancelled' order by t.id limit $2`,
+        select ${selectList(TASK_FIELDS, 't')} from ${s}tasks t where t.id in (select id from below)
+          and t.kind = 'task' and t.status = 'cancelled' order by t.id limit $2`,
       params: [agentId, limit],
     }
   }

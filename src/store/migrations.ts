@@ -99,7 +99,7 @@ create index tasks_live on {s}tasks (node_id, queue) where live = 1;
 create unique index tasks_key on {s}tasks (name, key) where key is not null;
 -- those without a result are still open
 create index tasks_children on {s}tasks (parent_id, result_seq) where parent_id is not null;
-create index tasks_woken on {s}tasks (name, woken_at) where woken_at is not null;
+create index tasks_woken on {s}tasks (name, woken_at, id) where woken_at is not null;
 create index tasks_ended_badly on {s}tasks (status, id) where status in ('failed', 'timed_out', 'cancelled');
 
 create table {s}attempts (

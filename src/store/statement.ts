@@ -15,10 +15,39 @@ export interface Statement<Row = unknown> {
   readonly row?: Row
 }
 
-export type Work<T> = Generator<Statement, T, unknown[]>
+/** The answer to a statement that was sent ahead. */
+export interface Ticket<Row = unknown> {
+  rows: Row[] | null
+}
+
+/** A statement whose answer is needed now; one that goes out ahead of the next; an answer that is needed by now. */
+export type Request = Statement | { start: Statement; ticket: Ticket } | { wait: Ticket }
+
+export type Work<T> = Generator<Request, T, unknown[]>
 
 export function* run<Row>(statement: Statement<Row>): Work<Row[]> {
   return (yield statement) as Row[]
+}
+
+/**
+ * Sends a statement without waiting: the next one goes out behind it, in the same round trip. Should it fail, so
+ * does the transaction.
+ */
+export function* start<Row>(statement: Statement<Row>): Work<Ticket<Row>> {
+  const ticket: Ticket<Row> = { rows: null }
+  yield { start: statement, ticket }
+  return ticket
+}
+
+export function* answer<Row>(ticket: Ticket<Row>): Work<Row[]> {
+  if (ticket.rows === null) yield { wait: ticket }
+  return ticket.rows ?? []
+}
+
+export function* startAll<Row>(statements: Statement<Row>[]): Work<Ticket<Row>[]> {
+  const tickets: Ticket<Row>[] = []
+  for (const statement of statements) tickets.push(yield* start(statement))
+  return tickets
 }
 
 export function* runAll<Row>(statements: Statement<Row>[]): Work<Row[]> {

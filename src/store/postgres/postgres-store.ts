@@ -7,11 +7,12 @@ import type { Clock } from '../../core/clock.ts'
 import { sleep } from '../../core/clock.ts'
 import { CurfewError } from '../../core/errors.ts'
 import type { Logger } from '../../core/logger.ts'
-import type { Statement, Work } from '../statement.ts'
+import type { Work } from '../statement.ts'
 import { Statements } from '../statements.ts'
 import type { Fence, Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
 import { connectionOptions, READ_CLOCK } from './connection.ts'
+import { Conversation } from './conversation.ts'
 import { postgresError } from './postgres-error.ts'
 import { migratePostgres } from './postgres-migrate.ts'
 
@@ -20,19 +21,6 @@ const WRITE_CONNECTIONS = 5
 const READ_CONNECTIONS = 4
 /** How long an unknown commit is asked for, over new connections. */
 const LOOK_UP_MS = 10_000
-
-/** Plans by index alone, whatever the statistics say; every wait has a bound. */
-const SETTINGS = Object.entries({
-  lock_timeout: '5s',
-  statement_timeout: '30s',
-  idle_in_transaction_session_timeout: '5s',
-  jit: 'off',
-  enable_seqscan: 'off',
-  enable_hashjoin: 'off',
-  enable_mergejoin: 'off',
-})
-  .map(([name, value]) => `set_config('${name}', '${value}', true)`)
-  .join(', ')
 
 export class PostgresStore implements Store {
   readonly dialect = 'postgres'
@@ -67,10 +55,12 @@ export class PostgresStore implements Store {
     let broken: Error | undefined
     let result: T | undefined
     try {
-      const xid = await begin(client, fence)
-      result = await drive(client, work())
-      committing = xid
-      await client.query('commit')
+      const talk = new Conversation(client)
+      // What decides comes behind it in the same round trip; nothing of it stays if this process may not.
+      const begun = talk.begin(fence)
+      result = await talk.drive(work())
+      committing = await begun
+      await talk.commit()
       return result
     } catch (error) {
       broken = await rollBack(client, error)
@@ -89,7 +79,7 @@ export class PostgresStore implements Store {
     const client = await this.#connect(this.#reads)
     let broken: Error | undefined
     try {
-      return await drive(client, work())
+      return await new Conversation(client).drive(work())
     } catch (error) {
       if (isLost(error)) broken = error as Error
       throw postgresError(error)
@@ -138,8 +128,11 @@ export class PostgresStore implements Store {
   }
 }
 
+/** Not in the types yet. */
+const PIPELINED: object = { pipeline: true }
+
 function openPool(url: string, max: number, logger: Logger): pg.Pool {
-  const pool = new pg.Pool({ ...connectionOptions(url), max, idleTimeoutMillis: 30_000 })
+  const pool = new pg.Pool({ ...connectionOptions(url), ...PIPELINED, max, idleTimeoutMillis: 30_000 })
   pool.on('error', (error) =>
     logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'),
   )
@@ -151,33 +144,6 @@ function openPool(url: string, max: number, logger: Logger): pg.Pool {
     ),
   )
   return pool
-}
-
-async function begin(client: pg.PoolClient, fence: Fence | null): Promise<string> {
-  // Both parts of the fence are ours (an id of our alphabet and a number), so they may stand in the text.
-  const from = fence
-    ? `from curfew.nodes where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
-    : ''
-  const text = `begin; select pg_current_xact_id()::text as xid, ${SETTINGS} ${from}`
-  const results = (await client.query(text)) as unknown as pg.QueryResult[]
-  const xid = results.at(-1)?.rows[0]?.xid
-  if (typeof xid !== 'string') {
-    throw new StoreError(
-      'not_leading',
-      `process ${fence?.nodeId} was declared gone: its lease is somebody else's`,
-    )
-  }
-  return xid
-}
-
-async function drive<T>(client: pg.PoolClient, work: Work<T>): Promise<T> {
-  let step = work.next()
-  while (!step.done) {
-    const { sql, params }: Statement = step.value
-    const { rows } = await client.query({ text: sql, values: params as unknown[] })
-    step = work.next(rows)
-  }
-  return step.value
 }
 
 async function rollBack(client: pg.PoolClient, error: unknown): Promise<Error | undefined> {

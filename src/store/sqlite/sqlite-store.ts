@@ -105,7 +105,11 @@ export class SqliteStore implements Store {
 
   #drive<T>(work: Work<T>): T {
     let step = work.next()
-    while (!step.done) step = work.next(this.#run(step.value))
+    while (!step.done) {
+      const request = step.value
+      if ('start' in request) request.ticket.rows = this.#run(request.start)
+      step = work.next('sql' in request ? this.#run(request) : [])
+    }
     return step.value
   }
 

@@ -1,0 +1,103 @@
+/**
+ * Work against one connection. Statements that are sent ahead share a round trip with the next. The first that fails
+ * is what the work fails with; those behind it only say that the transaction is over.
+ */
+import type pg from 'pg'
+import type { Statement, Ticket, Work } from '../statement.ts'
+import type { Fence } from '../store.ts'
+import { StoreError } from '../store-error.ts'
+
+/** Plans by index alone, whatever the statistics say; every wait has a bound. */
+const SETTINGS = Object.entries({
+  lock_timeout: '5s',
+  statement_timeout: '30s',
+  idle_in_transaction_session_timeout: '5s',
+  jit: 'off',
+  enable_seqscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+})
+  .map(([name, value]) => `set_config('${name}', '${value}', true)`)
+  .join(', ')
+
+export class Conversation {
+  readonly #client: pg.ClientBase
+  readonly #sent = new Map<Ticket, Promise<void>>()
+  #failed: { error: unknown } | null = null
+
+  constructor(client: pg.ClientBase) {
+    this.#client = client
+  }
+
+  /** Answers the id of the transaction; rejects when this process may not decide. */
+  begin(fence: Fence | null): Promise<string> {
+    // Both parts of the fence are ours (an id of our alphabet and a number), so they may stand in the text.
+    const from = fence
+      ? `from curfew.nodes where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
+      : ''
+    const text = `begin; select pg_current_xact_id()::text as xid, ${SETTINGS} ${from}`
+    const begun = this.#client.query(text).then((results) => {
+      const xid = (results as unknown as pg.QueryResult[]).at(-1)?.rows[0]?.xid
+      if (typeof xid === 'string') return xid
+      throw new StoreError(
+        'not_leading',
+        `process ${fence?.nodeId} was declared gone: its lease is somebody else's`,
+      )
+    })
+    begun.catch((error: unknown) => this.#fail(error))
+    return begun
+  }
+
+  async drive<T>(work: Work<T>): Promise<T> {
+    let step = work.next()
+    while (!step.done) {
+      const request = step.value
+      if ('start' in request) {
+        this.#start(request.start, request.ticket)
+        step = work.next([])
+      } else if ('wait' in request) {
+        await this.#sent.get(request.wait)
+        this.#refuseIfFailed()
+        step = work.next([])
+      } else step = work.next(await this.#query(request))
+    }
+    return step.value
+  }
+
+  /** Whatever was sent ahead is answered before it. */
+  async commit(): Promise<void> {
+    this.#refuseIfFailed()
+    const { command } = await this.#client.query('commit')
+    this.#refuseIfFailed()
+    if (command !== 'COMMIT') throw new StoreError('store_refused', `the commit was answered with ${command}`)
+  }
+
+  #start({ sql, params }: Statement, ticket: Ticket): void {
+    const answered = this.#client.query({ text: sql, values: params as unknown[] }).then(
+      ({ rows }) => {
+        ticket.rows = rows
+      },
+      (error: unknown) => this.#fail(error),
+    )
+    this.#sent.set(ticket, answered)
+  }
+
+  async #query({ sql, params }: Statement): Promise<unknown[]> {
+    try {
+      const { rows } = await this.#client.query({ text: sql, values: params as unknown[] })
+      this.#refuseIfFailed()
+      return rows
+    } catch (error) {
+      this.#fail(error)
+      throw this.#failed?.error
+    }
+  }
+
+  #fail(error: unknown): void {
+    this.#failed ??= { error }
+  }
+
+  #refuseIfFailed(): void {
+    if (this.#failed) throw this.#failed.error
+  }
+}
