@@ -249,4 +249,25 @@ onEachStore('agents', (test) => {
       expect(await errorOf(world.open(options), CurfewError)).toMatchObject({ code: 'invalid_option' })
     }
   })
+
+  test('time granted to an attempt moves the deadlines of the agents above it', async ({ world }) => {
+    const slow = task({
+      name: 'slow',
+      run: async (_: null, ctx) => {
+        await world.clock.sleep('9s')
+        const { granted } = await ctx.extend()
+        await world.clock.sleep('10s', ctx.signal)
+        return granted
+      },
+    })
+    const inner = agent({ name: 'inner', run: (_: null, ctx) => ctx.schedule(slow, null) })
+    const outer = agent({ name: 'outer', timeout: '10s', run: (_: null, ctx) => ctx.child(inner, null) })
+    const curfew = await world.open({ tasks: [slow], agents: [inner, outer] })
+    const start = world.now
+    const handle = await curfew.start(outer, null)
+    await world.clock.advance('20s')
+    expect(await handle.result()).toBe(true)
+    // 15 s were granted; never more than its own length again.
+    expect((await handle.view()).deadlineAt).toBe(start + 20_000)
+  })
 })

@@ -1,25 +1,23 @@
 // What a program of agent-programs.ts must come to: it runs once, in memory, without a store, a journal or a process
 // that could die. Time is a list of moments. What has no order (two moments closer than `gapMs`) is reported as tied.
 
-import type { AgentContext, StepHandle } from '../../src/curfew.ts'
-import { AllTasksFailed, CurfewError, RunFailed, Stopped, WaitTimedOut } from '../../src/curfew.ts'
 import type { Failure } from '../../src/core/failure.ts'
 import { failureOf, HandlerError } from '../../src/core/failure.ts'
-import type { Outcome } from '../../src/core/settled-outcomes.ts'
-import { settledOutcomes } from '../../src/core/settled-outcomes.ts'
 import type { TaskStatus } from '../../src/core/states.ts'
-import { outcomeError, TaskCancelled, TaskTimedOut } from '../../src/core/task-errors.ts'
-import type { ChildNode, How, Probe, Program, ProgramInput, RunNode, TaskNode } from './agent-programs.ts'
-import { BACKOFF_MS, childOptions, interpret } from './agent-programs.ts'
+import { outcomeError, Stopped } from '../../src/core/task-errors.ts'
+import type { AgentContext } from '../../src/curfew.ts'
+import type { End, ModelHandle } from './agent-model-context.ts'
+import { modelContext } from './agent-model-context.ts'
+import type { Probe, Program, ProgramInput, RunNode, TaskNode } from './agent-programs.ts'
+import { BACKOFF_MS, interpret } from './agent-programs.ts'
 
-export interface ModelOptions {
+export interface Trial {
   program: Program
   timeout: number | null
   cleanup: number
-  signals: readonly { at: number; name: string; value: unknown }[]
+  signals: readonly { at: number; name: string }[]
   /** It is cancelled then, whatever it does. */
   cancelAt: number
-  gapMs: number
 }
 
 /** A task or agent, by its place in the programs. */
@@ -38,41 +36,42 @@ export interface Expectation {
   tied: boolean
 }
 
-export async function expectation(options: ModelOptions): Promise<Expectation> {
-  const timeline = new Timeline(options.gapMs)
-  const model = new Model(timeline)
-  const input = { program: options.program, since: 0 }
-  const root = new ModelAgent(model, 'root', input, { ...options, detached: false }, () => undefined)
-  for (const { at, name, value } of options.signals) timeline.at(at, () => root.signal(name, value))
-  timeline.at(options.cancelAt, () => root.cancel())
+export const ROOT = 'root'
+
+/** `exact`: times are compared too. */
+export async function expectation(trial: Trial, gapMs: number, exact: boolean): Promise<Expectation> {
+  const timeline = new Timeline(gapMs)
+  const model = { timeline, works: new Map<string, ExpectedWork>(), ids: 0 }
+  const input = { program: trial.program, since: exact ? 0 : null }
+  const root = new ModelAgent(model, ROOT, input, trial, () => undefined)
+  for (const [i, { at, name }] of trial.signals.entries()) timeline.at(at, () => root.signal(name, { signal: i }))
+  timeline.at(trial.cancelAt, () => root.cancel())
   await timeline.run()
   return { works: model.works, overAt: timeline.now, tied: timeline.tied }
 }
 
-interface Moment {
-  at: number
-  madeAt: number
-  order: number
-  happen: () => void
+export interface Moment {
+  cancel(): void
 }
 
 class Timeline {
   now = 0
   tied = false
   readonly #gapMs: number
-  readonly #moments = new Set<Moment>()
+  readonly #moments = new Set<{ at: number; madeAt: number; order: number; happen: () => void }>()
   #order = 0
 
   constructor(gapMs: number) {
     this.#gapMs = gapMs
   }
 
-  at(at: number, happen: () => void): { cancel(): void } {
+  at(at: number, happen: () => void): Moment {
     const moment = { at, madeAt: this.now, order: this.#order++, happen }
     if (at < Infinity) this.#moments.add(moment)
     return { cancel: () => this.#moments.delete(moment) }
   }
 
+  /** When the code that runs now has come to rest. */
   soon(happen: () => void): void {
     this.at(this.now, happen)
   }
@@ -92,91 +91,29 @@ class Timeline {
   }
 }
 
-type End = { value: unknown } | { error: Error }
-
-class Model {
-  readonly timeline: Timeline
-  readonly works = new Map<string, ExpectedWork>()
-  ids = 0
-
-  constructor(timeline: Timeline) {
-    this.timeline = timeline
-  }
-
-  ended(place: string, work: ExpectedWork): void {
-    if (this.works.has(place)) throw new Error(`the model ends ${place} twice`)
-    this.works.set(place, work)
-  }
+interface Model {
+  timeline: Timeline
+  works: Map<string, ExpectedWork>
+  ids: number
 }
 
-/** A task or a child. */
 interface Work {
+  readonly id: string
+  /** It will be cancelled: what has not begun never does. */
+  hold(): void
   cancel(): void
 }
 
-class ModelHandle implements StepHandle {
-  end: End | null = null
-  readonly id: string
-  readonly name = ''
-  readonly kind: 'work' | 'run' | 'time' | 'group'
-  readonly cancel: () => void
-  readonly #listeners: ((end: End) => void)[] = []
-  #promise: PromiseWithResolvers<unknown> | null = null
-
-  constructor(kind: ModelHandle['kind'], cancel: () => void, id = '') {
-    this.kind = kind
-    this.cancel = cancel
-    this.id = id
-  }
-
-  whenSettled(listener: (end: End) => void): void {
-    if (this.end) listener(this.end)
-    else this.#listeners.push(listener)
-  }
-
-  settle(end: End): void {
-    if (this.end) return
-    this.end = end
-    for (const listener of this.#listeners) listener(end)
-    if (this.#promise) this.#resolve(end)
-  }
-
-  // biome-ignore lint/suspicious/noThenProperty: a handle is awaited
-  then<A, B>(
-    onFulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
-    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
-  ): Promise<A | B> {
-    if (!this.#promise) {
-      this.#promise = Promise.withResolvers()
-      if (this.end) this.#resolve(this.end)
-    }
-    return this.#promise.promise.then(onFulfilled, onRejected) as Promise<A | B>
-  }
-
-  catch<R>(onRejected?: ((reason: unknown) => R | PromiseLike<R>) | null): Promise<R> {
-    return this.then(null, onRejected)
-  }
-
-  finally(onFinally?: (() => void) | null): Promise<unknown> {
-    return this.then().finally(onFinally)
-  }
-
-  #resolve(end: End): void {
-    if ('error' in end) this.#promise?.reject(end.error)
-    else this.#promise?.resolve(end.value)
-  }
-}
-
 class ModelTask implements Work {
+  readonly id: string
   readonly #model: Model
   readonly #place: string
   readonly #node: TaskNode
   readonly #tell: (end: End) => void
   readonly #deadlineAt: number
-  readonly #deadline: { cancel(): void }
-  #next: { cancel(): void }
+  readonly #deadline: Moment
+  #next: Moment
   #isOver = false
-  readonly id: string
 
   constructor(model: Model, place: string, node: TaskNode, tell: (end: End) => void) {
     this.#model = model
@@ -203,6 +140,10 @@ class ModelTask implements Work {
     })
   }
 
+  hold(): void {
+    this.#next.cancel()
+  }
+
   cancel(): void {
     this.#end('cancelled', null)
   }
@@ -212,13 +153,14 @@ class ModelTask implements Work {
     this.#isOver = true
     this.#deadline.cancel()
     this.#next.cancel()
-    this.#model.ended(this.#place, { kind: 'task', status, endedAt: this.#model.timeline.now, detail })
-    this.#tell(status === 'completed' ? { value: this.id } : { error: errorOf('task', status, detail) })
+    const { works, timeline } = this.#model
+    works.set(this.#place, { kind: 'task', status, endedAt: timeline.now, detail })
+    const failure = status === 'failed' ? { code: String(detail), message: '', retryable: false } : null
+    this.#tell(status === 'completed' ? { value: this.id } : { error: errorOf('task', status, failure) })
   }
 }
 
-function errorOf(kind: 'task' | 'agent', status: TaskStatus, detail: unknown): Error {
-  const failure = typeof detail === 'string' ? { code: detail, message: detail, retryable: false } : (detail as Failure)
+function errorOf(kind: 'task' | 'agent', status: TaskStatus, failure: Failure | null): Error {
   return outcomeError({
     kind,
     id: '',
@@ -236,65 +178,73 @@ function errorOf(kind: 'task' | 'agent', status: TaskStatus, detail: unknown): E
   })
 }
 
-class ModelAgent implements Work {
-  readonly #model: Model
+export class ModelAgent implements Work {
+  readonly id: string
+  readonly model: Model
+  /** In the order in which they were made. */
+  readonly groups = new Set<ModelHandle>()
+  readonly steps = new Set<ModelHandle>()
+  readonly waiting: { name: string; handle: ModelHandle }[] = []
+  readonly signals: { name: string; value: unknown }[] = []
   readonly #place: string
   readonly #cleanup: number
   readonly #tell: (end: End) => void
-  readonly #deadline: { cancel(): void }
-  #bound: { cancel(): void } | null = null
+  readonly #moments = new Set<Moment>()
+  /** What ends with it. */
+  readonly #below = new Set<Work>()
   #status: TaskStatus = 'running'
   #endedAt = 0
-  #detail: unknown = null
+  #output: unknown = null
+  #failure: Failure | null = null
+  #isHeld = false
   #hasRun = false
   #codeOver = false
   #isSettled = false
-  /** What it stops when it ends. */
-  readonly #below = new Set<Work>()
-  readonly #groups = new Set<ModelHandle>()
-  readonly #steps = new Set<ModelHandle>()
-  readonly #waiting: { name: string; handle: ModelHandle }[] = []
-  readonly #signals: { name: string; value: unknown }[] = []
 
   constructor(
     model: Model,
     place: string,
     input: ProgramInput,
-    options: { timeout: number | null; cleanup: number },
+    { timeout, cleanup }: { timeout: number | null; cleanup: number },
     tell: (end: End) => void,
   ) {
-    this.#model = model
+    this.model = model
+    this.id = `g${++model.ids}`
     this.#place = place
-    this.#cleanup = options.cleanup
+    this.#cleanup = cleanup
     this.#tell = tell
     const { timeline } = model
-    const deadlineAt = options.timeout === null ? Infinity : timeline.now + options.timeout
-    this.#deadline = timeline.at(deadlineAt, () => this.#timeOut())
+    this.at(timeout === null ? Infinity : timeline.now + timeout, () => this.#timeOut())
     timeline.soon(() => void this.#execute(input))
   }
 
+  /** While its code lives. */
+  at(at: number, happen: () => void): Moment {
+    const moment = this.model.timeline.at(at, happen)
+    this.#moments.add(moment)
+    return moment
+  }
+
   async #execute(input: ProgramInput): Promise<void> {
-    if (this.#codeOver) return
+    if (this.#codeOver || this.#isHeld) return
     this.#hasRun = true
-    const context = this.#context() as unknown as AgentContext
-    let end: End
-    try {
-      end = { value: await interpret(input, context, this.#probe()) }
-    } catch (error) {
-      end = { error: error as Error }
-    }
+    const context = modelContext(this) as unknown as AgentContext
+    const end = await interpret(input, context, this.#probe()).then(
+      (output): { output: unknown } | { failure: Failure } => ({ output }),
+      (error: unknown) => ({ failure: failureOf(error) }),
+    )
     if (this.#codeOver) return
     if (this.#status === 'running') {
-      this.#endedAt = this.#model.timeline.now
-      if ('value' in end) {
-        this.#status = 'completed'
-        this.#detail = end.value
-      } else {
-        this.#status = 'failed'
-        this.#detail = failureOf(end.error)
-      }
+      this.#endedAt = this.model.timeline.now
+      this.#status = 'output' in end ? 'completed' : 'failed'
+      if ('output' in end) this.#output = end.output
+      else this.#failure = end.failure
     }
     this.#endCode()
+  }
+
+  hold(): void {
+    this.#isHeld = !this.#hasRun
   }
 
   cancel(): void {
@@ -306,44 +256,40 @@ class ModelAgent implements Work {
   signal(name: string, value: unknown): void {
     const hears = this.#status === 'running' || this.#status === 'cancelling'
     if (!hears || this.#codeOver) return
-    const at = this.#waiting.findIndex((one) => one.name === name)
-    if (at < 0) return void this.#signals.push({ name, value })
-    const [taken] = this.#waiting.splice(at, 1)
-    taken?.handle.settle({ value })
+    const at = this.waiting.findIndex((one) => one.name === name)
+    if (at < 0) return void this.signals.push({ name, value })
+    this.waiting.splice(at, 1)[0]?.handle.settle({ value })
   }
 
   #timeOut(): void {
-    if (this.#codeOver) return
     if (this.#status === 'cancelling') return this.#endCode()
     if (this.#status !== 'running') return
     this.#status = 'timed_out'
-    this.#endedAt = this.#model.timeline.now
+    this.#endedAt = this.model.timeline.now
     this.#stop(new Stopped({ code: 'timed_out', message: '' }))
   }
 
   /** Its waits end, what is below it ends, and its code has so much time to clean up. */
   #stop(error: Stopped): void {
-    const { timeline } = this.#model
+    const { timeline } = this.model
     if (!this.#hasRun || this.#cleanup === 0) return this.#endCode()
-    this.#bound = timeline.at(timeline.now + this.#cleanup, () => this.#endCode())
+    this.at(timeline.now + this.#cleanup, () => this.#endCode())
     const below = [...this.#below]
     timeline.soon(() => {
       for (const work of below) work.cancel()
     })
-    for (const handle of [...this.#groups].reverse()) handle.settle({ error })
-    for (const handle of [...this.#steps]) {
+    this.waiting.length = 0
+    // The outer before the inner ones: nobody should go on with what is there.
+    for (const handle of [...this.groups].reverse()) handle.stop(error)
+    for (const handle of [...this.steps]) {
       if (handle.kind === 'run') handle.cancel()
       handle.settle({ error })
     }
-    this.#waiting.splice(0)
   }
 
   #endCode(): void {
-    if (this.#codeOver) return
     this.#codeOver = true
-    this.#bound?.cancel()
-    this.#deadline.cancel()
-    for (const handle of this.#steps) handle.cancel()
+    for (const moment of this.#moments) moment.cancel()
     for (const work of [...this.#below]) work.cancel()
     this.#settle()
   }
@@ -351,28 +297,60 @@ class ModelAgent implements Work {
   #settle(): void {
     if (!this.#codeOver || this.#below.size > 0 || this.#isSettled) return
     this.#isSettled = true
+    const { works, timeline } = this.model
     if (this.#status === 'cancelling') {
       this.#status = 'cancelled'
-      this.#endedAt = this.#model.timeline.now
+      this.#endedAt = timeline.now
     }
-    const failed = this.#status === 'failed'
-    const detail = failed ? (this.#detail as Failure).code : this.#status === 'timed_out' ? 'agent' : this.#detail
-    this.#model.ended(this.#place, { kind: 'agent', status: this.#status, endedAt: this.#endedAt, detail })
-    this.#tell(
-      this.#status === 'completed'
-        ? { value: this.#detail }
-        : { error: errorOf('agent', this.#status, this.#detail) },
-    )
+    const status = this.#status
+    const detail = status === 'timed_out' ? 'agent' : (this.#failure?.code ?? this.#output)
+    works.set(this.#place, { kind: 'agent', status, endedAt: this.#endedAt, detail })
+    this.#tell(status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) })
   }
 
   #probe(): Probe {
+    const context = modelContext(this)
+    const started = (detached: boolean, make: (tell: (end: End) => void) => Work) => {
+      const handle = context.work()
+      const work = make((end) => {
+        this.#below.delete(work)
+        if (this.#codeOver) this.#settle()
+        else handle.settle(end)
+      })
+      handle.id = work.id
+      handle.cancel = () => {
+        work.hold()
+        this.model.timeline.soon(() => work.cancel())
+      }
+      if (!detached) this.#below.add(work)
+      return handle as never
+    }
+    const at = (place: string) => `${this.#place}/${place}`
     return {
-      schedule: (_, node) => this.#work(node.detached, `t${this.#model.ids}`, (tell, place) => new ModelTask(this.#model, place, node, tell)),
-      child: (_, node, input) =>
-        this.#work(node.detached, '', (tell, place) => this.#child(node, input, place, tell)),
-      made: () => undefined,
+      schedule: (_, place, node) =>
+        started(node.detached, (tell) => new ModelTask(this.model, at(place), node, tell)),
+      child: (_, place, node, input) =>
+        started(node.detached, (tell) => new ModelAgent(this.model, at(place), input, node, tell)),
       saw: () => undefined,
       effect: (_, place, node, signal) => this.#effect(place, node, signal),
     }
+  }
+
+  readonly #tries = new Map<string, number>()
+
+  #effect(place: string, { ms, end, flaky }: RunNode, signal: AbortSignal): Promise<string> {
+    const failed = this.#tries.get(place) ?? 0
+    this.#tries.set(place, failed + 1)
+    return new Promise((resolve, reject) => {
+      const moment = this.at(this.model.timeline.now + ms, () => {
+        if (failed < flaky) reject(new Error('flaky'))
+        else if (end === 'fail') reject(new HandlerError('broken', { code: 'broken', retryable: false }))
+        else resolve(place)
+      })
+      signal.addEventListener('abort', () => {
+        moment.cancel()
+        reject(signal.reason)
+      })
+    })
   }
 }

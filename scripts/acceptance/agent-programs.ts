@@ -52,11 +52,8 @@ export interface ProgramInput {
 }
 
 export interface Probe {
-  /** Definitions of the task and of the agent itself. */
-  schedule(ctx: AgentContext, node: TaskNode): WorkHandle
-  child(ctx: AgentContext, node: ChildNode, input: ProgramInput): WorkHandle
-  /** A handle was given out, for the step at this place of the program. */
-  made(agentId: string, place: string, id: string): void
+  schedule(ctx: AgentContext, place: string, node: TaskNode): WorkHandle
+  child(ctx: AgentContext, place: string, node: ChildNode, input: ProgramInput): WorkHandle
   /** The side effect of a run; gives its place. */
   effect(agentId: string, place: string, node: RunNode, signal: AbortSignal): Promise<string>
   /** Code after the step at this place goes on: from here on its result may not change any more. */
@@ -96,8 +93,10 @@ export async function interpret({ program, since }: ProgramInput, ctx: AgentCont
     switch (node.do) {
       case 'task':
       case 'child': {
-        const handle = node.do === 'task' ? probe.schedule(ctx, node) : probe.child(ctx, node, { program: node.body, since })
-        probe.made(agentId, place, handle.id)
+        const handle =
+          node.do === 'task'
+            ? probe.schedule(ctx, place, node)
+            : probe.child(ctx, place, node, { program: node.body, since })
         return {
           handle,
           read(raw) {

@@ -69,6 +69,7 @@ export class AgentBatch {
   readonly #toStop = new Set<string>()
   readonly #toCancel = new Set<string>()
   readonly #settled = new Map<string, TaskRow[]>()
+  readonly #granted: { parentId: string; totalMs: number; until: number | null }[] = []
   readonly #woken = new Set<string>()
   readonly #signals = new Map<string, SignalRow[]>()
   readonly #claimed: TaskRow[] = []
@@ -121,6 +122,11 @@ export class AgentBatch {
     else this.#settled.set(parentId, [row])
   }
 
+  /** An attempt below this agent was granted time. */
+  granted(parentId: string, totalMs: number, until: number | null): void {
+    this.#granted.push({ parentId, totalMs, until })
+  }
+
   /**
    * Good ends that a guarded write will decide: their places among the results are given out before it. Answers the
    * place by the task's id; an end whose agent is gone has none.
@@ -151,10 +157,12 @@ export class AgentBatch {
   *propagate(): Work<void> {
     for (;;) {
       if (this.#toInsert.length) yield* this.#insertChildren()
+      const grant = this.#granted.pop()
+      if (grant) yield* this.#passUp(grant)
       if (this.#toCancel.size) yield* this.#cancelChosen()
       else if (this.#toStop.size) yield* this.#stopBelow()
       else if (this.#settled.size) yield* this.#handUpSettled()
-      else return
+      else if (this.#granted.length === 0) return
     }
   }
 
@@ -214,6 +222,22 @@ export class AgentBatch {
         this.#parts.effect({ type: 'timeout_wakes', agentId: parentId, taskId: timedOut.id })
       }
     }
+  }
+
+  *#passUp({
+    parentId,
+    totalMs,
+    until,
+  }: {
+    parentId: string
+    totalMs: number
+    until: number | null
+  }): Work<void> {
+    yield* this.#load([parentId])
+    const row = this.#parts.rows.get(parentId)
+    if (!row) return
+    this.decide(row, { type: 'granted', totalMs, until })
+    if (row.parentId !== null) this.#granted.push({ parentId: row.parentId, totalMs, until })
   }
 
   *#load(ids: string[]): Work<void> {

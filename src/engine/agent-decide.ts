@@ -63,6 +63,9 @@ function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRo
       return ACCEPTED
     case 'signal':
       return signal(draft, input.name, input.value)
+    case 'granted':
+      granted(draft, input.totalMs, input.until)
+      return ACCEPTED
     case 'wake':
       if (row.live === 0 && row.token === input.token) draft.wake()
       return ACCEPTED
@@ -309,6 +312,19 @@ function cancel(draft: AgentDraft): TaskAnswer {
   if (!neverRan) draft.record({ type: 'agent_cancelling' })
   draft.stopCode({ code: 'cancelled', message: 'it was cancelled' })
   return { type: 'cancel', answer: neverRan ? 'pending_cancelled' : 'cancelled' }
+}
+
+/** Its deadline must not cut short what was granted below it; it never moves by more than its own length again. */
+function granted(draft: AgentDraft, totalMs: number, until: number | null): void {
+  const { row, policy } = draft
+  const { timeoutMs } = policy
+  if (row.deadlineAt === null || timeoutMs === null || isEnded(row.status)) return
+  if ((until !== null && until <= row.deadlineAt) || totalMs <= row.extendedMs) return
+  const byMs = Math.min(totalMs, timeoutMs) - Math.min(row.extendedMs, timeoutMs)
+  row.extendedMs = totalMs
+  if (byMs === 0) return
+  row.deadlineAt += byMs
+  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: row.deadlineAt })
 }
 
 /** By an operator: any amount. Its clean-up gets it too, once that runs. */

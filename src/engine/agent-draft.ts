@@ -106,5 +106,7 @@ export class AgentDraft extends TaskDraft {
       row.endedSeq = this.record({ type: 'agent_cancelled' })
     }
     this.settle()
+    const { name, status, createdAt } = row
+    this.effects.push({ type: 'agent_settled', name, status, tookMs: this.now - createdAt })
   }
 }

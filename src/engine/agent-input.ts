@@ -38,6 +38,8 @@ export type AgentInput =
   | TurnInput
   | { type: 'settled'; children: SettledChild[] }
   | { type: 'signal'; name: string; value: string }
+  /** An attempt below it was granted time: so much in total, until then. */
+  | { type: 'granted'; totalMs: number; until: number | null }
   /** Code of a suspended run goes on by itself. */
   | { type: 'wake'; token: string }
   | { type: 'due' }

@@ -285,6 +285,10 @@ export class TaskBatch {
       this.#rows.set(row.id, draft.row)
       this.#changed.add(row.id)
       this.#decided(draft)
+      const granted = answer.type === 'extension' && answer.answer.granted ? answer.deadlineAt : undefined
+      if (granted !== undefined && row.parentId !== null) {
+        this.#agents.granted(row.parentId, grantedMs(draft.row), granted)
+      }
       return answer
     })
   }
@@ -421,6 +425,10 @@ export class TaskBatch {
     }
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
+}
+
+function grantedMs({ extension }: TaskRow): number {
+  return extension === null ? 0 : (JSON.parse(extension) as { grantedMs: number }).grantedMs
 }
 
 const ACCEPTED: Answer = { type: 'accepted' }

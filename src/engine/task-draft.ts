@@ -4,7 +4,7 @@
  */
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
-import type { AttemptStatus, Receipt, StopReason, TimeoutKind } from '../core/states.ts'
+import type { AttemptStatus, Receipt, StopReason, TaskStatus, TimeoutKind } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { AttemptRow, TaskRow } from '../store/task-row.ts'
 import { copyRow } from '../store/task-row.ts'
@@ -29,6 +29,7 @@ export type Effect =
   /** A turn may be claimed. */
   | { type: 'woken'; name: string }
   | { type: 'timeout_wakes'; agentId: string; taskId: string }
+  | { type: 'agent_settled'; name: string; status: TaskStatus; tookMs: number }
 
 /** What a receipt is waited for beyond the grace. */
 export const RECEIPT_MS = 2_000

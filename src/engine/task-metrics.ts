@@ -1,10 +1,13 @@
 /** Counters and histograms of what was committed, one registry per engine. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { TaskStatus } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { TaskEventBody } from './task-event.ts'
 
 const SECONDS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_800, 3_600]
 const LATENESS_SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5, 30]
+
+const AGENT_SECONDS = [...SECONDS, 6 * 3_600, 86_400, 7 * 86_400]
 
 type Outcome = 'completed' | 'failed' | 'timeout' | 'cancelled'
 
@@ -52,6 +55,18 @@ export class TaskMetrics {
     ['kind'],
     LATENESS_SECONDS,
   )
+  readonly #agents = this.#counter('curfew_agents_ended_total', 'Agents that reached their outcome', [
+    'name',
+    'outcome',
+  ])
+  readonly #agentDuration = this.#histogram(
+    'curfew_agent_duration_seconds',
+    'From the start of an agent to its outcome',
+    ['name', 'outcome'],
+    AGENT_SECONDS,
+  )
+  readonly #turns = this.#counter('curfew_agent_turns_total', 'Turns that started', ['name'])
+  readonly #parked = this.#counter('curfew_agents_parked_total', 'Agents that were parked', ['name', 'code'])
   readonly #slots = new Gauge({
     name: 'curfew_slots',
     help: 'Slots of this process by state',
@@ -87,9 +102,23 @@ export class TaskMetrics {
         return this.#lost.labels(queue, name).inc()
       case 'attempt_stopped':
         return this.#receipts.labels(event.receipt).inc()
+      case 'agent_timed_out':
+        return this.#lateness.labels(event.kind).observe(event.lateMs / 1_000)
+      case 'agent_parked':
+        return this.#parked.labels(name, event.code).inc()
       case 'late_result':
         return this.#late.labels(queue, name).inc()
     }
+  }
+
+  turn(name: string): void {
+    this.#turns.labels(name).inc()
+  }
+
+  agentEnded(name: string, status: TaskStatus, tookMs: number): void {
+    const outcome = status === 'timed_out' ? 'timeout' : status
+    this.#agents.labels(name, outcome).inc()
+    this.#agentDuration.labels(name, outcome).observe(tookMs / 1_000)
   }
 
   repaired(): void {

@@ -194,8 +194,9 @@ export class Manager implements ManagerPort {
       chance: () => randomness.next(),
     }
     // What is scheduled in this batch can be claimed in it too.
-    for (const command of commands) this.#expectWork(command)
-    const wish = first ? this.desk.wish() : null
+    let turns = 0
+    for (const command of commands) if (this.#expectWork(command)) turns++
+    const wish = first ? this.desk.wish(turns) : null
     try {
       const fence = lease?.fence() ?? null
       return await commitBatch(store, commands, { fence, context, wish, now: () => time.now() })
@@ -205,7 +206,8 @@ export class Manager implements ManagerPort {
     }
   }
 
-  #expectWork(command: Command): void {
+  /** Answers whether a turn may start because of it. */
+  #expectWork(command: Command): boolean {
     if (command.type === 'schedule') {
       if (this.desk.runs(command.name)) this.desk.workArrived()
       if (this.turns.runs(command.name)) this.turns.woken()
@@ -215,6 +217,8 @@ export class Manager implements ManagerPort {
         if (step.kind === 'agent') this.turns.woken()
       }
     }
+    if (command.type === 'input') return command.scope !== null
+    return command.type === 'agent' || command.type === 'fire'
   }
 
   #livePeers(): string[] {
@@ -258,6 +262,7 @@ export class Manager implements ManagerPort {
     }
     if (wish) this.desk.filled(wish, claimed, now)
     if (wish?.turns) this.turns.filled(wish.turns, committed.turns, now)
+    for (const { row } of committed.turns) this.metrics.turn(row.name)
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (newReady.length && !this.#takesAll(newReady, claimed.length)) told.workWaits()
@@ -290,6 +295,8 @@ export class Manager implements ManagerPort {
         if (!this.turns.runs(effect.name) || this.turns.free === 0) told.workWaits()
         else this.#claimIfWished()
         return
+      case 'agent_settled':
+        return this.metrics.agentEnded(effect.name, effect.status, effect.tookMs)
       case 'timeout_wakes':
         this.#options.logger.info(
           { agentId: effect.agentId, taskId: effect.taskId },

@@ -81,12 +81,12 @@ export class TurnDesk {
     return this.free - this.#wished
   }
 
-  /** Slots for this batch; those beside it, in other transactions, find some too. */
-  wish(): TurnWish | null {
+  /** Slots for a batch that may wake so many; the transactions beside it find some too. */
+  wish(expected: number): TurnWish | null {
     const room = this.#room
-    if (room <= 0) return null
-    const slots = Math.ceil(room / 2)
     const look = this.#mayWait
+    const slots = Math.min(room, expected + (look ? Math.ceil(room / 2) : 0))
+    if (slots <= 0) return null
     this.#mayWait = false
     this.#wished += slots
     return { token: this.#parts.ids.next('a', this.#parts.time.now()), names: this.#names, slots, look }

@@ -126,12 +126,12 @@ export class WorkerDesk {
   }
 
   /** What to claim now, if anything. Its slots are kept free until it was `filled` or `missed`. */
-  wish(): ClaimWish | null {
+  wish(turnsExpected: number): ClaimWish | null {
     const session = this.#session
     if (!session) return null
     const { ids, time, queues } = this.#parts
     const wishesTasks = this.#wishesTasks
-    const turns = this.#parts.turns.wish()
+    const turns = this.#parts.turns.wish(turnsExpected)
     if (!wishesTasks && !turns) return null
     const slots = wishesTasks ? this.#room() : 0
     if (wishesTasks) this.#workMayWait = false

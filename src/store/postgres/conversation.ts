@@ -2,6 +2,7 @@
  * Work against one connection. Statements that are sent ahead share a round trip with the next. The first that fails
  * is what the work fails with; those behind it only say that the transaction is over.
  */
+import type { Writable } from 'node:stream'
 import type pg from 'pg'
 import type { Statement, Ticket, Work } from '../statement.ts'
 import type { Fence } from '../store.ts'
@@ -23,10 +24,12 @@ const SETTINGS = Object.entries({
 export class Conversation {
   readonly #client: pg.ClientBase
   readonly #sent = new Map<Ticket, Promise<void>>()
+  readonly #stream: Writable | null
   #failed: { error: unknown } | null = null
 
   constructor(client: pg.ClientBase) {
     this.#client = client
+    this.#stream = (client as unknown as { connection?: { stream?: Writable } }).connection?.stream ?? null
   }
 
   /** Answers the id of the transaction; rejects when this process may not decide. */
@@ -35,6 +38,7 @@ export class Conversation {
     const from = fence
       ? `from curfew.nodes where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
       : ''
+    this.#gather()
     const text = `begin; select pg_current_xact_id()::text as xid, ${SETTINGS} ${from}`
     const begun = this.#client.query(text).then((results) => {
       const xid = (results as unknown as pg.QueryResult[]).at(-1)?.rows[0]?.xid
@@ -72,7 +76,16 @@ export class Conversation {
     if (command !== 'COMMIT') throw new StoreError('store_refused', `the commit was answered with ${command}`)
   }
 
+  /** What is sent before the event loop turns is one write: each of its own costs more than what it carries. */
+  #gather(): void {
+    const stream = this.#stream
+    if (!stream) return
+    stream.cork()
+    process.nextTick(() => stream.uncork())
+  }
+
   #start({ sql, params }: Statement, ticket: Ticket): void {
+    this.#gather()
     const answered = this.#client.query({ text: sql, values: params as unknown[] }).then(
       ({ rows }) => {
         ticket.rows = rows

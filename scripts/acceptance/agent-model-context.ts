@@ -1,0 +1,212 @@
+// The `ctx` of the model: handles that are settled by moments of its timeline, and waits for several of them.
+
+import { CurfewError } from '../../src/core/errors.ts'
+import { failureOf } from '../../src/core/failure.ts'
+import type { Outcome } from '../../src/core/settled-outcomes.ts'
+import { settledOutcomes } from '../../src/core/settled-outcomes.ts'
+import {
+  AllTasksFailed,
+  RunFailed,
+  Stopped,
+  TaskCancelled,
+  TaskTimedOut,
+  WaitTimedOut,
+} from '../../src/core/task-errors.ts'
+import type { StepHandle } from '../../src/curfew.ts'
+import type { ModelAgent } from './agent-model.ts'
+import type { How } from './agent-programs.ts'
+import { BACKOFF_MS } from './agent-programs.ts'
+
+export type End = { value: unknown } | { error: Error }
+
+export class ModelHandle implements StepHandle {
+  id = ''
+  end: End | null = null
+  readonly kind: 'work' | 'run' | 'time' | 'group'
+  cancel: () => void
+  /** Of a wait for several: the agent has to stop. */
+  stop: (error: Error) => void = () => undefined
+  readonly #listeners: ((end: End) => void)[] = []
+  #promise: PromiseWithResolvers<unknown> | null = null
+
+  constructor(kind: ModelHandle['kind'], cancel: () => void = () => undefined) {
+    this.kind = kind
+    this.cancel = cancel
+  }
+
+  whenSettled(listener: (end: End) => void): void {
+    if (this.end) listener(this.end)
+    else this.#listeners.push(listener)
+  }
+
+  settle(end: End): void {
+    if (this.end) return
+    this.end = end
+    for (const listener of this.#listeners) listener(end)
+    if (this.#promise) this.#resolve(end)
+  }
+
+  // biome-ignore lint/suspicious/noThenProperty: a handle is awaited
+  then<A = unknown, B = never>(
+    onFulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    if (!this.#promise) {
+      this.#promise = Promise.withResolvers()
+      if (this.end) this.#resolve(this.end)
+    }
+    return this.#promise.promise.then(onFulfilled, onRejected)
+  }
+
+  catch<R = never>(onRejected?: ((reason: unknown) => R | PromiseLike<R>) | null): Promise<unknown> {
+    return this.then(null, onRejected)
+  }
+
+  finally(onFinally?: (() => void) | null): Promise<unknown> {
+    return this.then().finally(onFinally)
+  }
+
+  #resolve(end: End): void {
+    if ('error' in end) this.#promise?.reject(end.error)
+    else this.#promise?.resolve(end.value)
+  }
+}
+
+export function modelContext(agent: ModelAgent) {
+  const { timeline } = agent.model
+  const soon = (happen: () => void) => agent.at(timeline.now, happen)
+
+  const step = (kind: 'run' | 'time'): ModelHandle => {
+    const handle = new ModelHandle(kind)
+    agent.steps.add(handle)
+    handle.whenSettled(() => agent.steps.delete(handle))
+    return handle
+  }
+
+  /** A sleep, or a wait for a signal: ends at its time, unless it has before. */
+  const timed = (ms: number, end: () => End): ModelHandle => {
+    const handle = step('time')
+    const moment = agent.at(timeline.now + ms, () => handle.settle(end()))
+    handle.whenSettled(() => moment.cancel())
+    handle.cancel = () => {
+      soon(() => handle.settle({ error: new Stopped({ code: 'cancelled', message: '' }) }))
+    }
+    return handle
+  }
+
+  const group = (how: How, members: ModelHandle[], options: { timeout?: number; cancelRest?: boolean } = {}) => {
+    const handle = new ModelHandle('group', () => {
+      for (const member of members) if (!member.end) member.cancel()
+    })
+    const { timeout, cancelRest } = options
+    const settle = (end: End, timedOut: boolean) => {
+      const rest = members.filter((member) => !member.end)
+      handle.settle(end)
+      if (cancelRest ?? timedOut) for (const member of rest) member.cancel()
+    }
+    handle.stop = (error) => {
+      if (!handle.end) settle({ error }, false)
+    }
+    const outcomes = (): Outcome[] => members.map(({ end }, index) => outcomeOf(index, end))
+    let left = members.length
+    const allEnded = () => {
+      const errors = members.flatMap(({ end }) => (end && 'error' in end ? [end.error] : []))
+      const values = members.map(({ end }) => (end && 'value' in end ? end.value : undefined))
+      if (how === 'all') settle({ value: values }, false)
+      else if (how === 'any') settle({ error: new AllTasksFailed(errors) }, false)
+      else settle({ value: settledOutcomes(outcomes()) }, false)
+    }
+    for (const [index, member] of members.entries()) {
+      member.whenSettled((end) => {
+        if (handle.end) return
+        left--
+        const failed = 'error' in end
+        if (how === 'race' || how === (failed ? 'all' : 'any'))
+          settle(failed ? end : { value: { index, value: end.value } }, false)
+        else if (left === 0) allEnded()
+      })
+    }
+    if (timeout !== undefined && !handle.end) {
+      const moment = agent.at(timeline.now + timeout, () => {
+        const settled = settledOutcomes(outcomes())
+        const late = new WaitTimedOut('', timeout, settled)
+        settle(how === 'allSettled' ? { value: settled } : { error: late }, true)
+      })
+      handle.whenSettled(() => moment.cancel())
+    }
+    agent.groups.add(handle)
+    handle.whenSettled(() => agent.groups.delete(handle))
+    return handle
+  }
+
+  const run = async (
+    handle: ModelHandle,
+    fn: (run: { signal: AbortSignal; attempt: number }) => unknown,
+    retries: number,
+    stop: AbortController,
+  ): Promise<void> => {
+    for (let attempt = 1; ; attempt++) {
+      const ended = await Promise.resolve(fn({ signal: stop.signal, attempt })).then(
+        (value) => ({ value }),
+        (thrown: unknown) => failureOf(thrown),
+      )
+      if ('value' in ended) return handle.settle(ended)
+      if (ended.retryable && attempt <= retries && !stop.signal.aborted) {
+        await new Promise<void>((resolve) => {
+          agent.at(timeline.now + BACKOFF_MS, resolve)
+          stop.signal.addEventListener('abort', () => resolve())
+        })
+        if (!stop.signal.aborted) continue
+      }
+      return handle.settle({ error: new RunFailed('', ended) })
+    }
+  }
+
+  return {
+    agentId: agent.id,
+    work: () => new ModelHandle('work'),
+    all: group.bind(null, 'all'),
+    allSettled: group.bind(null, 'allSettled'),
+    any: group.bind(null, 'any'),
+    race: group.bind(null, 'race'),
+    sleep: (ms: number) => timed(ms, () => ({ value: undefined })),
+    waitForSignal(name: string, { timeout }: { timeout?: number }) {
+      const at = agent.signals.findIndex((one) => one.name === name)
+      if (at >= 0) {
+        const handle = step('time')
+        const [taken] = agent.signals.splice(at, 1)
+        soon(() => handle.settle({ value: taken?.value }))
+        return handle
+      }
+      const handle = timed(timeout ?? Infinity, () => ({ error: new WaitTimedOut('', timeout ?? 0) }))
+      const waiting = { name, handle }
+      agent.waiting.push(waiting)
+      handle.whenSettled(() => {
+        const index = agent.waiting.indexOf(waiting)
+        if (index >= 0) agent.waiting.splice(index, 1)
+      })
+      return handle
+    },
+    run(_: string, fn: Parameters<typeof run>[1], { retries = 0 }: { retries?: number } = {}) {
+      const handle = step('run')
+      const stop = new AbortController()
+      handle.cancel = () => stop.abort(new CurfewError('cancelled', ''))
+      void run(handle, fn, retries, stop)
+      return handle
+    },
+    cancel: (handle: ModelHandle) => {
+      if (!handle.end) handle.cancel()
+    },
+    now: () => timeline.now,
+    random: () => 0,
+    uuid: () => '',
+  }
+}
+
+function outcomeOf(index: number, end: End | null): Outcome {
+  if (!end) return { index, status: 'timed_out', error: new WaitTimedOut('', 0) }
+  if ('value' in end) return { index, status: 'completed', value: end.value }
+  const { error } = end
+  if (error instanceof TaskTimedOut || error instanceof WaitTimedOut) return { index, status: 'timed_out', error }
+  return { index, status: error instanceof TaskCancelled ? 'cancelled' : 'failed', error }
+}
