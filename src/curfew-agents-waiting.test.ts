@@ -216,7 +216,7 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
       residents,
     })
     const handle = await curfew.start(joins, null)
-    await world.clock.advance('10s')
+    await world.runFor(10)
     expect(await handle.result()).toEqual(['after 1000', 'after 5000', 'after 5000'])
     expect(await turns(handle)).toBe(2)
   })

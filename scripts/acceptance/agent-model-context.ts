@@ -94,7 +94,11 @@ export function modelContext(agent: ModelAgent) {
     return handle
   }
 
-  const group = (how: How, members: ModelHandle[], options: { timeout?: number; cancelRest?: boolean } = {}) => {
+  const group = (
+    how: How,
+    members: ModelHandle[],
+    options: { timeout?: number; cancelRest?: boolean } = {},
+  ) => {
     const handle = new ModelHandle('group', () => {
       for (const member of members) if (!member.end) member.cancel()
     })
@@ -207,6 +211,7 @@ function outcomeOf(index: number, end: End | null): Outcome {
   if (!end) return { index, status: 'timed_out', error: new WaitTimedOut('', 0) }
   if ('value' in end) return { index, status: 'completed', value: end.value }
   const { error } = end
-  if (error instanceof TaskTimedOut || error instanceof WaitTimedOut) return { index, status: 'timed_out', error }
+  if (error instanceof TaskTimedOut || error instanceof WaitTimedOut)
+    return { index, status: 'timed_out', error }
   return { index, status: error instanceof TaskCancelled ? 'cancelled' : 'failed', error }
 }

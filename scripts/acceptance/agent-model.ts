@@ -44,7 +44,8 @@ export async function expectation(trial: Trial, gapMs: number, exact: boolean): 
   const model = { timeline, works: new Map<string, ExpectedWork>(), ids: 0 }
   const input = { program: trial.program, since: exact ? 0 : null }
   const root = new ModelAgent(model, ROOT, input, trial, () => undefined)
-  for (const [i, { at, name }] of trial.signals.entries()) timeline.at(at, () => root.signal(name, { signal: i }))
+  for (const [i, { at, name }] of trial.signals.entries())
+    timeline.at(at, () => root.signal(name, { signal: i }))
   timeline.at(trial.cancelAt, () => root.cancel())
   await timeline.run()
   return { works: model.works, overAt: timeline.now, tied: timeline.tied }
@@ -305,7 +306,9 @@ export class ModelAgent implements Work {
     const status = this.#status
     const detail = status === 'timed_out' ? 'agent' : (this.#failure?.code ?? this.#output)
     works.set(this.#place, { kind: 'agent', status, endedAt: this.#endedAt, detail })
-    this.#tell(status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) })
+    this.#tell(
+      status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) },
+    )
   }
 
   #probe(): Probe {

@@ -1,9 +1,15 @@
 // Random agents: a program is plain data, the input of the one agent that interprets it. Every step of a kind has the
 // same name, and what a step gave is known by itself, so that results handed to the wrong step are found out.
 
-import fc from 'fast-check'
 import type { AgentContext, StepHandle, WorkHandle } from '../../src/curfew.ts'
-import { AllTasksFailed, CurfewError, RunFailed, TaskFailed, TaskTimedOut, WaitTimedOut } from '../../src/curfew.ts'
+import {
+  AllTasksFailed,
+  CurfewError,
+  RunFailed,
+  TaskFailed,
+  TaskTimedOut,
+  WaitTimedOut,
+} from '../../src/curfew.ts'
 
 export type How = 'all' | 'allSettled' | 'any' | 'race'
 
@@ -28,7 +34,8 @@ export type Member =
 
 export type Program =
   | Member
-  | { do: 'seq'; parts: Program[] }
+  /** `stubborn`: goes on with the next part after one that failed. */
+  | { do: 'seq'; parts: Program[]; stubborn: boolean }
   /** Native combinators, over handles where a branch is one and over async functions otherwise. */
   | { do: 'native'; how: How; branches: Program[] }
   | { do: 'try'; body: Program; rescue: Program | null; final: Program | null }
@@ -86,7 +93,11 @@ interface Started {
 
 const MIXED_UP = 'a result came to a step that it is not of'
 
-export async function interpret({ program, since }: ProgramInput, ctx: AgentContext, probe: Probe): Promise<{ value: unknown }> {
+export async function interpret(
+  { program, since }: ProgramInput,
+  ctx: AgentContext,
+  probe: Probe,
+): Promise<{ value: unknown }> {
   const { agentId } = ctx
 
   const start = (node: Member, place: string): Started => {
@@ -145,25 +156,34 @@ export async function interpret({ program, since }: ProgramInput, ctx: AgentCont
   const branch = (node: Program, place: string): Started =>
     isMember(node)
       ? start(node, place)
-      : { handle: evaluate(node, place).then((value) => ({ branch: value })), read: (raw) => (isRecord(raw, 'branch') ? raw.branch : null) }
+      : {
+          handle: evaluate(node, place).then((value) => ({ branch: value })),
+          read: (raw) => (isRecord(raw, 'branch') ? raw.branch : null),
+        }
 
   const evaluate = async (node: Program, place: string): Promise<unknown> => {
     if (isMember(node)) return settle(start(node, place))
     switch (node.do) {
       case 'seq': {
         const values: unknown[] = []
-        for (const [i, part] of node.parts.entries()) values.push(await evaluate(part, `${place}.${i}`))
+        for (const [i, part] of node.parts.entries()) {
+          const value = evaluate(part, `${place}.${i}`)
+          values.push(await (node.stubborn ? value.catch(describeError) : value))
+        }
         return values
       }
       case 'native': {
         const branches = node.branches.map((one, i) => branch(one, `${place}.${i}`))
         const promises = branches.map(({ handle }) => handle)
-        if (node.how === 'all') return (await Promise.all(promises)).map((raw, i) => readBy(branches.slice(i, i + 1), raw))
+        if (node.how === 'all')
+          return (await Promise.all(promises)).map((raw, i) => readBy(branches.slice(i, i + 1), raw))
         if (node.how === 'race') return readBy(branches, await Promise.race(promises))
         if (node.how === 'any') return readBy(branches, await Promise.any(promises))
         const ends = await Promise.allSettled(promises)
         return ends.map((end, i) =>
-          end.status === 'fulfilled' ? readBy(branches.slice(i, i + 1), end.value) : describeError(end.reason),
+          end.status === 'fulfilled'
+            ? readBy(branches.slice(i, i + 1), end.value)
+            : describeError(end.reason),
         )
       }
       case 'try':
@@ -171,7 +191,7 @@ export async function interpret({ program, since }: ProgramInput, ctx: AgentCont
           return await evaluate(node.body, `${place}.b`)
         } catch (error) {
           if (!node.rescue) throw error
-          return { caught: describeError(error), then: await evaluate(node.rescue, `${place}.r`) }
+          return { caught: describeError(error), rescued: await evaluate(node.rescue, `${place}.r`) }
         } finally {
           if (node.final) await evaluate(node.final, `${place}.f`)
         }
@@ -230,7 +250,10 @@ interface Outcome {
   error?: unknown
 }
 
-function describeOutcomes(outcomes: readonly Outcome[], read: (index: number, value: unknown) => unknown): unknown {
+function describeOutcomes(
+  outcomes: readonly Outcome[],
+  read: (index: number, value: unknown) => unknown,
+): unknown {
   return outcomes.map(({ index, status, value, error }) =>
     status === 'completed' ? read(index, value) : `${status}: ${describeError(error)}`,
   )
@@ -262,101 +285,4 @@ const MEMBERS: readonly Program['do'][] = ['task', 'run', 'sleep', 'signal', 'ch
 
 function isMember(node: Program): node is Member {
   return MEMBERS.includes(node.do)
-}
-
-// Arbitraries.
-
-export const SIGNAL_NAMES = ['a', 'b'] as const
-
-/** `longestMs`: no wait or try is longer, so that times are far apart. */
-export function programs(longestMs: number, size: 'small' | 'large' = 'small'): fc.Arbitrary<Program> {
-  const ms = fc.noBias(fc.integer({ min: 1, max: longestMs }))
-  const maybe = (values: fc.Arbitrary<number>, freq = 2) => fc.option(values, { nil: null, freq })
-  const how = fc.constantFrom<How>('all', 'allSettled', 'any', 'race')
-  const few = { minLength: 1, maxLength: size === 'small' ? 3 : 5 }
-  const task: fc.Arbitrary<TaskNode> = fc
-    .record({
-      do: fc.constant('task' as const),
-      // Few different ones: tasks with the same input, told apart by their delay.
-      ms: fc.constantFrom(1, Math.ceil(longestMs / 7)),
-      end: fc.constantFrom('ok', 'ok', 'ok', 'fail', 'hang'),
-      flaky: fc.constantFrom(0, 0, 0, 1, 2),
-      delay: ms,
-      timeout: maybe(ms),
-      detached: fc.constantFrom(false, false, false, false, true),
-    })
-    .map((node) => (node.detached && node.end === 'hang' ? { ...node, end: 'ok' } : node))
-  const run: fc.Arbitrary<RunNode> = fc.record({
-    do: fc.constant('run' as const),
-    ms,
-    end: fc.constantFrom('ok', 'ok', 'ok', 'fail'),
-    flaky: fc.constantFrom(0, 0, 1),
-  })
-  return fc.letrec<{ program: Program; member: Member; child: ChildNode }>((tie) => ({
-    child: fc
-      .record({
-        do: fc.constant('child' as const),
-        body: tie('program'),
-        timeout: maybe(ms),
-        cleanup: fc.oneof(fc.constant(0), ms, fc.constant(longestMs * 20)),
-        detached: fc.constantFrom(false, false, false, false, true),
-      })
-      .chain((node) => (node.detached && node.timeout === null ? ms.map((timeout) => ({ ...node, timeout })) : fc.constant(node))),
-    member: fc.oneof(
-      { depthSize: 'small' },
-      { weight: 5, arbitrary: task },
-      { weight: 3, arbitrary: run },
-      { weight: 2, arbitrary: fc.record({ do: fc.constant('sleep' as const), ms }) },
-      {
-        weight: 2,
-        arbitrary: fc.record({
-          do: fc.constant('signal' as const),
-          name: fc.constantFrom(...SIGNAL_NAMES),
-          timeout: maybe(ms, 4),
-        }),
-      },
-      { weight: 3, arbitrary: tie('child') },
-      {
-        weight: 3,
-        arbitrary: fc.record({
-          do: fc.constant('group' as const),
-          how,
-          members: fc.array(tie('member'), few),
-          timeout: maybe(ms),
-          cancelRest: fc.constantFrom(null, null, true, false),
-        }),
-      },
-    ),
-    program: fc.oneof(
-      { depthSize: 'small', withCrossShrink: true },
-      { weight: 4, arbitrary: tie('member') },
-      { weight: 3, arbitrary: fc.record({ do: fc.constant('seq' as const), parts: fc.array(tie('program'), few) }) },
-      {
-        weight: 3,
-        arbitrary: fc.record({ do: fc.constant('native' as const), how, branches: fc.array(tie('program'), few) }),
-      },
-      {
-        weight: 2,
-        arbitrary: fc.record({
-          do: fc.constant('try' as const),
-          body: tie('program'),
-          rescue: fc.option(tie('program'), { nil: null, freq: 4 }),
-          final: fc.option(tie('program'), { nil: null, freq: 1 }),
-        }),
-      },
-      { weight: 1, arbitrary: fc.record({ do: fc.constant('forget' as const), member: tie('member') }) },
-      {
-        weight: 1,
-        arbitrary: fc.record({
-          do: fc.constant('later' as const),
-          member: tie('member'),
-          body: tie('program'),
-          cancel: fc.boolean(),
-        }),
-      },
-      { weight: 1, arbitrary: fc.record({ do: fc.constant('chance' as const), ms }) },
-      { weight: 1, arbitrary: fc.constant<Program>({ do: 'now' }) },
-      { weight: 1, arbitrary: fc.constant<Program>({ do: 'throw' }) },
-    ),
-  })).program
 }

@@ -35,7 +35,20 @@ export class AgentDraft extends TaskDraft {
 
   constructor(row: TaskRow, now: number) {
     super(row, now)
-    this.waits = decodeWaits(row.waits)
+    this.waits = this.#readWaits()
+  }
+
+  /** Ends below it are counted whatever its record says; one that cannot be read is parked. */
+  #readWaits(): AgentWaits {
+    try {
+      return decodeWaits(this.row.waits)
+    } catch (error) {
+      const reason = `its record cannot be read: ${(error as Error).message}`
+      this.row.parked = reason
+      this.row.wokenAt = null
+      this.record({ type: 'agent_parked', reason, code: 'unreadable', step: null })
+      return decodeWaits(null)
+    }
   }
 
   get codeAlive(): boolean {

@@ -158,6 +158,7 @@ export class TaskBatch {
         if (command.rootId === undefined) unknown.push(command.agentId)
         else wanted.add(command.rootId).add(command.agentId)
       } else if (command.type === 'input') {
+        if (command.input.type === 'beat') continue // nothing above it hears of that
         if (command.scope) wanted.add(command.scope.rootId).add(command.scope.parentId)
         else if (command.scope === undefined) unknown.push(command.taskId)
       }

@@ -143,13 +143,14 @@ export class Engine {
     this.#leave =
       this.#options.clock.virtual?.join({
         idle: () =>
-          this.#manager.paused ||
-          (this.#manager.idle &&
-            worker.idle &&
-            this.service.idle &&
-            this.#waiters.idle &&
-            this.#sweeper.idle &&
-            (this.#membership?.idle ?? true)),
+          this.#manager.paused
+            ? !this.#membership?.renewing
+            : this.#manager.idle &&
+              worker.idle &&
+              this.service.idle &&
+              this.#waiters.idle &&
+              this.#sweeper.idle &&
+              (this.#membership?.idle ?? true),
       }) ?? null
   }
 

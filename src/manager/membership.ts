@@ -59,9 +59,13 @@ export class Membership {
     this.lease = new Lease(nodeId, epoch, parts.clock, parts.time)
   }
 
+  /** A renewal is on its way; after a jump of a virtual clock it ends what looks like an outage. */
+  get renewing(): boolean {
+    return this.#driver instanceof VirtualDriver && !this.#driver.idle
+  }
+
   get idle(): boolean {
-    const driver = this.#driver
-    return (this.#peers?.idle ?? true) && (driver instanceof VirtualDriver ? driver.idle : true)
+    return (this.#peers?.idle ?? true) && !this.renewing
   }
 
   start(manager: Manager, attempts: Attempts): void {

@@ -36,6 +36,8 @@ export class Sweeper {
   #timer: Timer | null = null
   #sweeping = false
   #closed = false
+  /** Turns that nobody here held at the last look: agent and token. */
+  #suspects: ReadonlyMap<string, string> = new Map()
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -77,19 +79,21 @@ export class Sweeper {
   async #reconcile(): Promise<void> {
     const { store, manager, nodeId, time, logger } = this.#parts
     const live = await store.read(() => run(store.statements.liveAttempts(nodeId)))
-    for (const { id, token, startedAt } of live) {
-      if (
-        token === null ||
-        manager.desk.holds({ taskId: id, token }) ||
-        manager.turns.holds(id, token) ||
-        (startedAt ?? 0) > time.now() - SWEEP_EVERY_MS
-      )
+    const suspects = new Map<string, string>()
+    for (const { id, token, kind, startedAt } of live) {
+      if (token === null || manager.desk.holds({ taskId: id, token }) || manager.turns.holds(id, token))
         continue
+      // On its way it is held by nobody: a turn, which does not say when it began, is met twice before it counts.
+      suspects.set(id, token)
+      const recent =
+        kind === 'agent' ? this.#suspects.get(id) !== token : (startedAt ?? 0) > time.now() - SWEEP_EVERY_MS
+      if (recent) continue
       logger.warn({ taskId: id }, 'an attempt was handed out and never arrived; it is repeated')
       manager.metrics.repaired()
       const input = { type: 'lost', nodeId, receipt: 'exited', token } as const
       await manager.submit({ type: 'input', taskId: id, input }, { patient: true })
     }
+    this.#suspects = suspects
   }
 
   /** Answers how many were removed. */
@@ -142,7 +146,8 @@ function isOver(row: SweptTask, now: number): boolean {
 /** No deadline, no lease, no wake-up: nothing would ever move it. */
 function waitsForNothing(row: SweptTask): boolean {
   if (row.parked !== null || row.settledAt !== null || row.dueAt !== null || row.live === 1) return false
+  // `steps`: what it waits for may be detached, and is not counted among what is open.
   if (row.kind === 'agent')
-    return row.wokenAt === null && row.open === 0 && !(row.waits ?? '').includes('"signals"')
+    return row.wokenAt === null && row.open === 0 && !/"(?:signals|steps)"/.test(row.waits ?? '')
   return row.ready === 0
 }

@@ -197,9 +197,9 @@ export class Statements {
   }
 
   /** What the store thinks this node runs, and since when. */
-  liveAttempts(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'startedAt'>> {
+  liveAttempts(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'kind' | 'startedAt'>> {
     return {
-      sql: `select id, token, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and live = 1`,
+      sql: `select id, token, kind, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and live = 1`,
       params: [nodeId],
     }
   }

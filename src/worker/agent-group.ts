@@ -29,7 +29,10 @@ export class Group<T = unknown> extends Waitable<T> {
     this.#members = members
     this.#options = options
     this.#left = members.length
-    for (const [index, member] of members.entries()) member.whenSettled((end) => this.#ended(index, end))
+    // What has ended before counts in the order in which it did.
+    for (const [index, member] of [...members.entries()].sort(([, a], [, b]) => a.endedAs - b.endedAs)) {
+      member.whenSettled((end) => this.#ended(index, end))
+    }
     if (members.length === 0 && (kind === 'all' || kind === 'allSettled')) this.#all()
   }
 

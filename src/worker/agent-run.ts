@@ -8,7 +8,7 @@ import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { failureOf } from '../core/failure.ts'
 import { decodeJson, encodeJson } from '../core/json.ts'
-import { MAX_STEPS } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, MAX_BATCH_ROWS, MAX_STEPS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { JournalMismatch, Stopped, TaskCancelled } from '../core/task-errors.ts'
 import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
@@ -38,7 +38,7 @@ export interface RunHost {
 }
 
 /** News of a turn that runs may be lost with a process: it asks by itself. */
-const ASK_EVERY_MS = 1_000
+const ASK_EVERY_MS = 5_000
 /** What a step costs in memory beside its values. */
 const STEP_BYTES = 300
 
@@ -55,13 +55,16 @@ export class AgentRun {
   turn: Turn
   readonly #definition: AgentDefinition
   readonly #host: RunHost
-  readonly #journal: ReplayedJournal | null
+  /** While it is replayed. */
+  #journal: ReplayedJournal | null
   #phase: Phase = 'settling'
   #arrivedAt: number
   #nextStep = 0
   #seen = 0
   #upTo: number
   #inbox: JournalResult[]
+  /** How many of the inbox were handed over. */
+  #delivered = 0
   #outgoing: NewStep[] = []
   #ran: TurnReport['ran'] = []
   #withdrawn: number[] = []
@@ -76,6 +79,7 @@ export class AgentRun {
   #mismatch: JournalMismatch | null = null
   #stopped: Stopped | null = null
   #askTimer: Timer | null = null
+  #nextTurn: Turn | null = null
 
   constructor(definition: AgentDefinition, turn: Turn, journal: ReplayedJournal | null, host: RunHost) {
     this.#definition = definition
@@ -139,8 +143,15 @@ export class AgentRun {
     return this.#host.randomness.bytes(count)
   }
 
-  /** Goes on where it stands. */
+  /** Whether it can go on with this turn where it stands; one that comes before it knows that it waits is kept. */
+  takesUp(turn: Turn): boolean {
+    if (turn.turn !== this.turn.turn + 1) return false
+    if (this.#phase === 'reporting') this.#nextTurn = turn
+    return this.#phase === 'reporting' || this.#phase === 'suspended'
+  }
+
   resume(turn: Turn): void {
+    this.#nextTurn = null
     this.turn = turn
     this.#arrivedAt = this.#host.clock.monotonic()
     this.#take(turn.results, turn.upTo)
@@ -310,16 +321,19 @@ export class AgentRun {
         step: this.#mismatch.step,
       })
     if (this.#end) return void this.#report(this.#end)
-    const next = this.#inbox[0]
+    const next = this.#inbox[this.#delivered]
     if (next && !this.#hasReached(next)) return this.#notReached((next as { step: number }).step)
     if (next) {
-      this.#inbox.shift()
+      this.#delivered++
       this.#seen = next.seq
       this.#deliver(next)
       return this.#tickSoon()
     }
+    this.#inbox = []
+    this.#delivered = 0
     this.#seen = Math.max(this.#seen, this.#upTo)
     if (this.#journal && this.#nextStep < this.#journal.length) return this.#notReached(this.#nextStep)
+    this.#journal = null // replayed
     if (this.#openRuns === 0 && this.#awaited.size > 0) {
       return void this.#report({ type: 'suspended', waits: stepWaits(this.#awaited) })
     }
@@ -347,7 +361,9 @@ export class AgentRun {
   async #report(state: TurnReport['state']): Promise<void> {
     this.#phase = 'reporting'
     const { agentId, rootId, token } = this.turn
-    const steps = this.#outgoing.splice(0)
+    // A fan-out of thousands goes out in parts: no transaction should hold the others up for long.
+    const steps = this.#takeOutgoing()
+    const partly = this.#outgoing.length > 0
     const ran = this.#ran.splice(0)
     const withdrawn = this.#withdrawn.splice(0)
     const answer = await this.#host.report({
@@ -359,23 +375,35 @@ export class AgentRun {
       steps,
       ran,
       withdrawn,
-      state,
+      state: partly ? { type: 'open' } : state,
     })
     if (this.dead) return
     switch (answer.type) {
       case 'more':
         this.#take(answer.results, answer.upTo)
         this.#phase = 'settling'
-        if (this.#inbox.length > 0 || this.#hasNews) return this.#tickSoon()
+        if (this.#inbox.length > 0 || this.#hasNews || state.type !== 'open') return this.#tickSoon()
         return this.#waitOpen()
       case 'suspended':
         this.#phase = 'suspended'
+        if (this.#nextTurn) return this.resume(this.#nextTurn)
         this.#host.suspended(this)
         if (this.#touched) this.#host.wake(this)
         return
       default:
         return this.drop()
     }
+  }
+
+  #takeOutgoing(): NewStep[] {
+    let bytes = 0
+    let count = 0
+    for (const step of this.#outgoing) {
+      bytes += 'input' in step ? step.input.length : 0
+      if (count > 0 && (count >= MAX_BATCH_ROWS || bytes > MAX_BATCH_BYTES)) break
+      count++
+    }
+    return this.#outgoing.splice(0, count)
   }
 
   get #hasNews(): boolean {

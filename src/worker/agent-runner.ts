@@ -5,6 +5,7 @@
 import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
 import { JOURNAL_START } from '../core/agent-journal.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
@@ -28,7 +29,7 @@ export class AgentRunner {
   readonly #host: RunHost
   /** Every run there is; those that are suspended in the order in which they were. */
   readonly #runs = new Map<string, AgentRun>()
-  readonly #waiting = new Map<string, AgentRun>()
+  readonly #waiting = new Map<string, { run: AgentRun; bytes: number }>()
   #session: WorkerSession | null = null
   #outbox: { report: TurnReport; resolve(answer: TurnAnswer): void }[] = []
   #loading = 0
@@ -100,9 +101,9 @@ export class AgentRunner {
 
   #start(turn: Turn): void {
     const resident = this.#runs.get(turn.agentId)
-    if (resident?.suspended && resident.turn.turn === turn.turn - 1) {
-      this.#bytes -= resident.bytes
-      this.#waiting.delete(turn.agentId)
+    if (resident?.takesUp(turn)) {
+      if (!resident.suspended) return // it goes on as soon as it is
+      this.#forget(resident)
       return resident.resume(turn)
     }
     resident?.drop() // somebody else has run it since
@@ -125,12 +126,11 @@ export class AgentRunner {
       if (!pages || this.#refusing) return void (await this.#giveBack(turn))
       this.#begin(turn, new ReplayedJournal(pages, turn))
     } catch (error) {
-      // Whatever it was, another turn may do better; the store decides how often.
-      this.#options.logger.error(
-        { agentId: turn.agentId, error: String(error) },
-        'a journal could not be read',
-      )
-      await this.#giveBack(turn)
+      // A store that is away comes back; a record that makes no sense will not.
+      const { agentId } = turn
+      this.#options.logger.error({ agentId, error: String(error) }, 'a journal could not be read')
+      if (error instanceof CurfewError) await this.#giveBack(turn)
+      else await this.#park(turn, `its journal cannot be read: ${(error as Error).message}`)
     } finally {
       this.#loading--
     }
@@ -164,20 +164,41 @@ export class AgentRunner {
     })
   }
 
+  async #park({ agentId, rootId, token, seen }: Turn, reason: string): Promise<void> {
+    const state = { type: 'parked', reason, code: 'journal_unreadable', step: null } as const
+    await this.#report({
+      type: 'turn',
+      agentId,
+      rootId,
+      token,
+      seen,
+      steps: [],
+      ran: [],
+      withdrawn: [],
+      state,
+    })
+  }
+
   #suspended(run: AgentRun): void {
-    this.#waiting.set(run.agentId, run)
+    this.#waiting.set(run.agentId, { run, bytes: run.bytes })
     this.#bytes += run.bytes
     const { count, bytes } = this.#options.residents
-    for (const oldest of this.#waiting.values()) {
+    for (const { run: oldest } of this.#waiting.values()) {
       if (this.#waiting.size <= count && this.#bytes <= bytes) return
       oldest.drop()
     }
   }
 
+  /** It does not wait any more. */
+  #forget({ agentId }: AgentRun): void {
+    this.#bytes -= this.#waiting.get(agentId)?.bytes ?? 0
+    this.#waiting.delete(agentId)
+  }
+
   #gone(run: AgentRun): void {
     if (this.#runs.get(run.agentId) !== run) return
     this.#runs.delete(run.agentId)
-    if (this.#waiting.delete(run.agentId)) this.#bytes -= run.bytes
+    this.#forget(run)
   }
 
   /** Reports of one turn of the event loop go up together. */

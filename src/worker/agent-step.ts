@@ -15,14 +15,23 @@ export interface Awaiting {
   settled(waitable: Waitable): void
 }
 
+/** How many have ended in this process: their order is that of the results of their run, so the same on replay. */
+let ends = 0
+
 export abstract class Waitable<T = unknown> implements StepHandle<T> {
   readonly #run: Awaiting
   #promise: PromiseWithResolvers<T> | null = null
   #listeners: ((end: StepEnd) => void)[] | null = null
   #end: StepEnd | null = null
+  #endedAs = 0
 
   constructor(run: Awaiting) {
     this.#run = run
+  }
+
+  /** Of two that have ended, the one that did first has the smaller number; 0 until then. */
+  get endedAs(): number {
+    return this.#endedAs
   }
 
   get end(): StepEnd | null {
@@ -64,6 +73,7 @@ export abstract class Waitable<T = unknown> implements StepHandle<T> {
   settle(end: StepEnd): void {
     if (this.#end) return
     this.#end = end
+    this.#endedAs = ++ends
     this.#run.settled(this as Waitable)
     for (const listener of this.#listeners ?? []) listener(end)
     this.#listeners = null
