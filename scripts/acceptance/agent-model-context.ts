@@ -111,7 +111,7 @@ export function modelContext(agent: ModelAgent) {
     handle.stop = (error) => {
       if (!handle.end) settle({ error }, false)
     }
-    const outcomes = (): Outcome[] => members.map(({ end }, index) => outcomeOf(index, end))
+    const outcomes = (): Outcome[] => members.map(({ end }, index) => outcomeOf(index, end, timeout ?? 0))
     let left = members.length
     const allEnded = () => {
       const errors = members.flatMap(({ end }) => (end && 'error' in end ? [end.error] : []))
@@ -207,8 +207,8 @@ export function modelContext(agent: ModelAgent) {
   }
 }
 
-function outcomeOf(index: number, end: End | null): Outcome {
-  if (!end) return { index, status: 'timed_out', error: new WaitTimedOut('', 0) }
+function outcomeOf(index: number, end: End | null, timeout: number): Outcome {
+  if (!end) return { index, status: 'timed_out', error: new WaitTimedOut('', timeout) }
   if ('value' in end) return { index, status: 'completed', value: end.value }
   const { error } = end
   if (error instanceof TaskTimedOut || error instanceof WaitTimedOut)

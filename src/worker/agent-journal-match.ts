@@ -8,6 +8,8 @@ export class ReplayedJournal {
   /** Those of the first turn on, in their order. */
   readonly results: JournalResult[]
   readonly #withResult: ReadonlySet<number>
+  /** Where its code was told to stop, which ended all runs there were. */
+  readonly #stopSeq: number
   readonly bytes: number
 
   /** `upTo`: what came later than the claim of the turn is handed out by the store again. */
@@ -20,6 +22,7 @@ export class ReplayedJournal {
       .filter(({ seq }) => seq <= limits.upTo)
       .sort((a, b) => a.seq - b.seq)
     this.#withResult = new Set(this.results.flatMap((result) => ('step' in result ? [result.step] : [])))
+    this.#stopSeq = this.results.find(({ type }) => type === 'stop')?.seq ?? 0
     this.bytes = this.#steps.reduce((sum, { input }) => sum + input.length, 0)
   }
 
@@ -27,8 +30,9 @@ export class ReplayedJournal {
     return this.#steps.length
   }
 
-  hasResult(no: number): boolean {
-    return this.#withResult.has(no)
+  /** Whether the end of this step is on record: its own, or, as its code has seen no more than `seen`, by the stop. */
+  hasEnd(no: number, seen: number): boolean {
+    return this.#withResult.has(no) || seen < this.#stopSeq
   }
 
   /** The step on record; throws `JournalMismatch` when it is another. */

@@ -238,7 +238,7 @@ export class AgentRun {
   }
 
   execute(step: Step, plan: RunPlan): void {
-    if (step.no < 0 || this.#journal?.hasResult(step.no)) return
+    if (step.no < 0 || this.#journal?.hasEnd(step.no, this.#seen)) return
     const stop = new AbortController()
     step.stop = () => stop.abort(this.#stopped ?? new CurfewError('cancelled', 'it was cancelled'))
     this.#openRuns++
