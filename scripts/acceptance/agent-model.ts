@@ -1,6 +1,7 @@
 // What a program of agent-programs.ts must come to: it runs once, in memory, without a store, a journal or a process
 // that could die. Time is a list of moments. What has no order (two moments closer than `gapMs`) is reported as tied.
 
+import { isDeepStrictEqual } from 'node:util'
 import type { Failure } from '../../src/core/failure.ts'
 import { failureOf, HandlerError } from '../../src/core/failure.ts'
 import type { TaskStatus } from '../../src/core/states.ts'
@@ -9,7 +10,7 @@ import type { AgentContext } from '../../src/curfew.ts'
 import type { End, ModelHandle } from './agent-model-context.ts'
 import { modelContext } from './agent-model-context.ts'
 import type { Probe, Program, ProgramInput, RunNode, TaskNode } from './agent-programs.ts'
-import { BACKOFF_MS, interpret } from './agent-programs.ts'
+import { BACKOFF_MS, describeCode, interpret } from './agent-programs.ts'
 
 export interface Trial {
   program: Program
@@ -40,12 +41,20 @@ export const ROOT = 'root'
 
 /** `exact`: times are compared too. */
 export async function expectation(trial: Trial, gapMs: number, exact: boolean): Promise<Expectation> {
-  const timeline = new Timeline(gapMs)
+  const [one, other] = await Promise.all([
+    play(trial, new Timeline(gapMs, 1), exact),
+    play(trial, new Timeline(gapMs, -1), exact),
+  ])
+  return { ...one, tied: one.tied || !isDeepStrictEqual(one.works, other.works) }
+}
+
+async function play(trial: Trial, timeline: Timeline, exact: boolean): Promise<Expectation> {
   const model = { timeline, works: new Map<string, ExpectedWork>(), ids: 0 }
   const input = { program: trial.program, since: exact ? 0 : null }
   const root = new ModelAgent(model, ROOT, input, trial, () => undefined)
-  for (const [i, { at, name }] of trial.signals.entries())
+  for (const [i, { at, name }] of trial.signals.entries()) {
     timeline.at(at, () => root.signal(name, { signal: i }))
+  }
   timeline.at(trial.cancelAt, () => root.cancel())
   await timeline.run()
   return { works: model.works, overAt: timeline.now, tied: timeline.tied }
@@ -60,14 +69,17 @@ class Timeline {
   tied = false
   readonly #gapMs: number
   readonly #moments = new Set<{ at: number; madeAt: number; order: number; happen: () => void }>()
+  readonly #direction: 1 | -1
   #order = 0
 
-  constructor(gapMs: number) {
+  /** `direction`: what is stopped at the same moment ends in this order; nobody promises one. */
+  constructor(gapMs: number, direction: 1 | -1) {
     this.#gapMs = gapMs
+    this.#direction = direction
   }
 
-  at(at: number, happen: () => void): Moment {
-    const moment = { at, madeAt: this.now, order: this.#order++, happen }
+  at(at: number, happen: () => void, order: number = ++this.#order): Moment {
+    const moment = { at, madeAt: this.now, order, happen }
     if (at < Infinity) this.#moments.add(moment)
     return { cancel: () => this.#moments.delete(moment) }
   }
@@ -75,6 +87,10 @@ class Timeline {
   /** When the code that runs now has come to rest. */
   soon(happen: () => void): void {
     this.at(this.now, happen)
+  }
+
+  stopSoon(happen: () => void): void {
+    this.at(this.now, happen, ++this.#order * this.#direction)
   }
 
   async run(): Promise<void> {
@@ -276,9 +292,7 @@ export class ModelAgent implements Work {
     if (!this.#hasRun || this.#cleanup === 0) return this.#endCode()
     this.at(timeline.now + this.#cleanup, () => this.#endCode())
     const below = [...this.#below]
-    timeline.soon(() => {
-      for (const work of below) work.cancel()
-    })
+    for (const work of below) timeline.stopSoon(() => work.cancel())
     this.waiting.length = 0
     // The outer before the inner ones: nobody should go on with what is there.
     for (const handle of [...this.groups].reverse()) handle.stop(error)
@@ -304,7 +318,8 @@ export class ModelAgent implements Work {
       this.#endedAt = timeline.now
     }
     const status = this.#status
-    const detail = status === 'timed_out' ? 'agent' : (this.#failure?.code ?? this.#output)
+    const failure = this.#failure && describeCode(this.#failure.code)
+    const detail = status === 'timed_out' ? 'agent' : (failure ?? this.#output)
     works.set(this.#place, { kind: 'agent', status, endedAt: this.#endedAt, detail })
     this.#tell(
       status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) },
@@ -323,7 +338,7 @@ export class ModelAgent implements Work {
       handle.id = work.id
       handle.cancel = () => {
         work.hold()
-        this.model.timeline.soon(() => work.cancel())
+        this.model.timeline.stopSoon(() => work.cancel())
       }
       if (!detached) this.#below.add(work)
       return handle as never

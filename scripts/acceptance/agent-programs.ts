@@ -5,7 +5,10 @@ import type { AgentContext, StepHandle, WorkHandle } from '../../src/curfew.ts'
 import {
   AllTasksFailed,
   CurfewError,
+  HandlerError,
   RunFailed,
+  Stopped,
+  TaskCancelled,
   TaskFailed,
   TaskTimedOut,
   WaitTimedOut,
@@ -219,7 +222,12 @@ export async function interpret(
     }
   }
 
-  return { value: await evaluate(program, '') }
+  try {
+    return { value: await evaluate(program, '') }
+  } catch (error) {
+    if (error instanceof Stopped || error instanceof TaskCancelled) throw error
+    throw new HandlerError('it failed', { code: describeError(error) })
+  }
 }
 
 function readBy(started: readonly Started[], raw: unknown): unknown {
@@ -270,11 +278,14 @@ export function describeError(error: unknown): string {
     return `waited ${error.timeoutMs} (${rest.join(', ')})`
   }
   if (error instanceof TaskFailed || error instanceof RunFailed) {
-    const { code, message } = error.failure
-    return code === 'cancelled' ? 'cancelled' : `failed: ${code === 'failed' ? message : code}`
+    const code = describeCode(error.failure.code)
+    return code === 'cancelled' ? code : `failed: ${code === 'failed' ? error.failure.message : code}`
   }
-  if (error instanceof CurfewError) return error.code === 'task_cancelled' ? 'cancelled' : error.code
-  return (error as Error).message
+  return error instanceof CurfewError ? describeCode(error.code) : (error as Error).message
+}
+
+export function describeCode(code: string): string {
+  return code === 'task_cancelled' ? 'cancelled' : code
 }
 
 function isRecord(value: unknown, key: string): value is Record<string, unknown> {

@@ -10,6 +10,7 @@ import type { Ticket, Work } from '../store/statement.ts'
 import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { agentRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
@@ -170,7 +171,10 @@ export class TaskBatch {
         if (rootId !== null) wanted.add(rootId)
       }
     }
-    yield* this.#load([...wanted])
+    if (wanted.size === 0) return
+    for (const row of yield* run(statements.agents.lockAgents([...wanted].sort()))) {
+      this.#rows.set(row.id, agentRow(row))
+    }
   }
 
   *#gatherResults(commands: readonly Command[]): Work<void> {

@@ -1,8 +1,16 @@
 /** What is asked about agents and what they scheduled, beyond what tasks have in common with them. */
 import type { Dialect } from './dialect.ts'
 import type { Statement } from './statement.ts'
-import type { TaskRow } from './task-row.ts'
-import { AGENT_FIELDS, column, selectList, TASK_COLUMNS, TASK_FIELDS, TURN_FIELDS } from './task-row.ts'
+import type { AgentRow, TaskRow } from './task-row.ts'
+import {
+  AGENT_FIELDS,
+  AGENT_ROW_FIELDS,
+  column,
+  selectList,
+  TASK_COLUMNS,
+  TASK_FIELDS,
+  TURN_FIELDS,
+} from './task-row.ts'
 
 export interface SignalRow {
   agentId: string
@@ -77,6 +85,15 @@ export class AgentStatements {
     const d = this.#d
     return {
       sql: `select ${selectList(['id', 'parentId', 'rootId', 'kind'], 't')} from ${d.s}tasks t where id ${d.inList('$1')}`,
+      params: [d.list(ids)],
+    }
+  }
+
+  /** The agents with these ids, locked in the order of their ids. */
+  lockAgents(ids: readonly string[]): Statement<AgentRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(AGENT_ROW_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')} order by id ${d.lock.forUpdate}`,
       params: [d.list(ids)],
     }
   }

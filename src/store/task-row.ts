@@ -221,6 +221,97 @@ export function copyRow(row: TaskRow): TaskRow {
   }
 }
 
+/** What an agent's row never has; reading it costs as much as what it has. */
+const OF_TASKS = [
+  'queue',
+  'priority',
+  'key',
+  'ready',
+  'failures',
+  'queueDeadlineAt',
+  'attemptDeadlineAt',
+  'heartbeatDeadlineAt',
+  'stuckDeadlineAt',
+  'exhaustedDeadlineAt',
+  'retryAt',
+  'attemptTimeoutMs',
+  'heartbeatTimeoutMs',
+  'stuckAfterMs',
+  'firstDueMs',
+  'graceMs',
+  'progress',
+  'details',
+  'extension',
+  'kind',
+] as const satisfies readonly (keyof TaskRow)[]
+
+export type AgentRow = Omit<TaskRow, (typeof OF_TASKS)[number]>
+
+export function agentRow(row: AgentRow): TaskRow {
+  return {
+    id: row.id,
+    name: row.name,
+    queue: '',
+    priority: 0,
+    key: null,
+    status: row.status,
+    ready: 0,
+    live: row.live,
+    stopping: row.stopping,
+    parked: row.parked,
+    input: row.input,
+    output: row.output,
+    failure: row.failure,
+    timeoutKind: row.timeoutKind,
+    receipt: row.receipt,
+    policy: row.policy,
+    attempt: row.attempt,
+    failures: 0,
+    losses: row.losses,
+    token: row.token,
+    nodeId: row.nodeId,
+    createdAt: row.createdAt,
+    startAt: row.startAt,
+    startedAt: row.startedAt,
+    endedAt: row.endedAt,
+    settledAt: row.settledAt,
+    deadlineAt: row.deadlineAt,
+    queueDeadlineAt: null,
+    attemptDeadlineAt: null,
+    heartbeatDeadlineAt: null,
+    stuckDeadlineAt: null,
+    exhaustedDeadlineAt: null,
+    stopBoundAt: row.stopBoundAt,
+    retryAt: null,
+    attemptTimeoutMs: null,
+    heartbeatTimeoutMs: null,
+    stuckAfterMs: null,
+    firstDueMs: null,
+    graceMs: 0,
+    dueAt: row.dueAt,
+    warned: row.warned,
+    progress: null,
+    details: null,
+    extension: null,
+    extendedMs: row.extendedMs,
+    seq: row.seq,
+    startedSeq: row.startedSeq,
+    endedSeq: row.endedSeq,
+    kind: 'agent',
+    parentId: row.parentId,
+    rootId: row.rootId,
+    step: row.step,
+    resultSeq: row.resultSeq,
+    detached: row.detached,
+    wokenAt: row.wokenAt,
+    results: row.results,
+    seen: row.seen,
+    steps: row.steps,
+    open: row.open,
+    waits: row.waits,
+  }
+}
+
 /** What never changes after scheduling. */
 const FIXED: readonly (keyof TaskRow)[] = [
   'id',
@@ -249,6 +340,8 @@ const OF_AGENTS: readonly (keyof TaskRow)[] = ['wokenAt', 'results', 'seen', 'st
 
 const ALL = Object.keys(TASK_COLUMNS) as (keyof TaskRow)[]
 export const CHANGING_FIELDS = ALL.filter((field) => !FIXED.includes(field) && !OF_AGENTS.includes(field))
+
+export const AGENT_ROW_FIELDS = ALL.filter((field) => !(OF_TASKS as readonly string[]).includes(field))
 
 /** What a turn of an agent changes, and what its end or its limits change besides. */
 export const TURN_FIELDS = [
