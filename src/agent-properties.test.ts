@@ -3,6 +3,7 @@
  * `CURFEW_AGENT_RUNS=5000 npx vitest run src/agent-properties.test.ts` runs as many programs as one likes;
  * `CURFEW_AGENT_SEED` and `CURFEW_AGENT_PATH` repeat one of them.
  */
+import { existsSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -17,11 +18,13 @@ import { World } from '../scripts/acceptance/world.ts'
 
 const RUNS = Number(process.env.CURFEW_AGENT_RUNS ?? 100)
 const LONGEST_MS = 1_000_000
+/** Nothing is really killed here, so nothing has to outlive the machine. */
+const FOLDER = path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'curfew-agents-')
 
 async function play(trial: Trial, disturbance: Disturbances, kind: 'memory' | 'file'): Promise<void> {
   const expected = await expectation(trial, 2, true)
   fc.pre(!expected.tied)
-  const folder = await mkdtemp(path.join(tmpdir(), 'curfew-agents-'))
+  const folder = await mkdtemp(FOLDER)
   const world = new World(kind, kind === 'file' ? path.join(folder, 'agents.db') : ':memory:', folder)
   try {
     const ended = await new TrialRun(world, trial, disturbance).run(expected.overAt)

@@ -173,7 +173,7 @@ onEachStore('signals that nobody can take', (test) => {
     const noAgent = await errorOf(curfew.agent(aTask.id).signal('go'), CurfewError)
     expect(noAgent.code).toBe('not_found')
     const running = await curfew.start(waits, null)
-    expect((await errorOf(running.signal(''), CurfewError)).code).toBe('invalid_option')
+    expect((await errorOf(running.signal(''), CurfewError)).code).toBe('invalid_name')
     expect((await errorOf(running.signal('go', 1n), CurfewError)).code).toBe('invalid_json')
     expect((await running.explain()).warnings).toEqual([])
   })

@@ -154,7 +154,7 @@ export function modelContext(agent: ModelAgent) {
         (value) => ({ value }),
         (thrown: unknown) => failureOf(thrown),
       )
-      if ('value' in ended) return handle.settle(ended)
+      if ('value' in ended) return void soon(() => handle.settle(ended))
       if (ended.retryable && attempt <= retries && !stop.signal.aborted) {
         await new Promise<void>((resolve) => {
           agent.at(timeline.now + BACKOFF_MS, resolve)
@@ -162,7 +162,7 @@ export function modelContext(agent: ModelAgent) {
         })
         if (!stop.signal.aborted) continue
       }
-      return handle.settle({ error: new RunFailed('', ended) })
+      return void soon(() => handle.settle({ error: new RunFailed('', ended) }))
     }
   }
 

@@ -205,6 +205,7 @@ export class ModelAgent implements Work {
   readonly signals: { name: string; value: unknown }[] = []
   readonly #place: string
   readonly #cleanup: number
+  readonly #createdAt: number
   readonly #tell: (end: End) => void
   readonly #moments = new Set<Moment>()
   /** What ends with it. */
@@ -231,6 +232,7 @@ export class ModelAgent implements Work {
     this.#cleanup = cleanup
     this.#tell = tell
     const { timeline } = model
+    this.#createdAt = timeline.now
     this.at(timeout === null ? Infinity : timeline.now + timeout, () => this.#timeOut())
     timeline.soon(() => void this.#execute(input))
   }
@@ -266,6 +268,9 @@ export class ModelAgent implements Work {
 
   cancel(): void {
     if (this.#status !== 'running') return
+    const { timeline } = this.model
+    // How far it has come by then depends on who is faster.
+    if (this.#hasRun && timeline.now === this.#createdAt) timeline.tied = true
     this.#status = 'cancelling'
     this.#stop(new Stopped({ code: 'cancelled', message: '' }))
   }
@@ -321,9 +326,10 @@ export class ModelAgent implements Work {
     const failure = this.#failure && describeCode(this.#failure.code)
     const detail = status === 'timed_out' ? 'agent' : (failure ?? this.#output)
     works.set(this.#place, { kind: 'agent', status, endedAt: this.#endedAt, detail })
-    this.#tell(
-      status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) },
-    )
+    const end =
+      status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) }
+    if (timeline.now === this.#createdAt) timeline.stopSoon(() => this.#tell(end))
+    else this.#tell(end)
   }
 
   #probe(): Probe {

@@ -8,8 +8,8 @@ import { CurfewError } from '../../src/curfew.ts'
 import { VirtualClock } from '../../src/testing/testing.ts'
 import type { ExpectedWork, Trial } from './agent-model.ts'
 import type { Generation } from './agent-outside.ts'
-import { describeCode } from './agent-programs.ts'
 import { Outside } from './agent-outside.ts'
+import { describeCode } from './agent-programs.ts'
 import type { World } from './world.ts'
 
 export interface Disturbances {
@@ -243,7 +243,12 @@ export class TrialRun {
   #workOf({ kind, status, endedAt, output, failure, timeoutKind, parked }: TaskView): ExpectedWork {
     const completed = kind === 'agent' ? JSON.parse(output ?? 'null') : null
     const detail =
-      parked ?? (status === 'completed' ? completed : status === 'failed' ? describeCode(failure?.code ?? '') : timeoutKind)
+      parked ??
+      (status === 'completed'
+        ? completed
+        : status === 'failed'
+          ? describeCode(failure?.code ?? '')
+          : timeoutKind)
     return { kind, status, endedAt: (endedAt ?? Infinity) - this.#startedAt, detail }
   }
 }

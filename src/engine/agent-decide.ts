@@ -95,7 +95,8 @@ function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]
       reason: { code: 'stale', message: 'not the current turn of this agent any more' },
     }
   }
-  row.losses = 0
+  // Only a turn that came further than the one that was lost has outlived what killed it.
+  if (input.state.type !== 'open' || input.steps.length > 0 || input.ran.length > 0) row.losses = 0
   const waiting = [...signals]
   for (const step of input.steps) newStep(draft, step, waiting)
   for (const { step, outcome } of input.ran) ran(draft, step, outcome)

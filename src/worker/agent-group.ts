@@ -42,6 +42,11 @@ export class Group<T = unknown> extends Waitable<T> {
     return { mode: nested ? 'each' : MODES[this.#kind], steps: open.flatMap(({ steps }) => steps) }
   }
 
+  /** Its end matters, whether or not anybody waits for it. */
+  get cancelsRest(): boolean {
+    return this.#options.cancelRest === true
+  }
+
   /** The agent has to stop: nobody should go on with what is there. */
   stop(error: Error): void {
     if (!this.end) this.#settle({ error }, false)

@@ -320,7 +320,8 @@ export class AgentRun {
         code: this.#mismatch.code,
         step: this.#mismatch.step,
       })
-    if (this.#end) return void this.#report(this.#end)
+    const isPast = !this.#journal || this.#nextStep >= this.#journal.length
+    if (this.#end) return isPast ? void this.#report(this.#end) : this.#notReached(this.#nextStep)
     const next = this.#inbox[this.#delivered]
     if (next && !this.#hasReached(next)) return this.#notReached((next as { step: number }).step)
     if (next) {
@@ -332,10 +333,10 @@ export class AgentRun {
     this.#inbox = []
     this.#delivered = 0
     this.#seen = Math.max(this.#seen, this.#upTo)
-    if (this.#journal && this.#nextStep < this.#journal.length) return this.#notReached(this.#nextStep)
+    if (!isPast) return this.#notReached(this.#nextStep)
     this.#journal = null // replayed
     if (this.#openRuns === 0 && this.#awaited.size > 0) {
-      return void this.#report({ type: 'suspended', waits: stepWaits(this.#awaited) })
+      return void this.#report({ type: 'suspended', waits: stepWaits(this.#awaited, this.#groups) })
     }
     void this.#report({ type: 'open' })
   }
@@ -344,10 +345,9 @@ export class AgentRun {
     return !('step' in result) || result.step < this.#nextStep
   }
 
-  /** The code has not come to a step that is on record. Waiting for `ctx` it never will; for something else it may. */
+  /** The code has not come to a step on record. At its end or waiting for `ctx` it never will; otherwise it may. */
   #notReached(no: number): void {
-    if (this.#awaited.size === 0 && this.#openRuns === 0) return this.#waitOpen()
-    if (this.#openRuns > 0) return this.#waitOpen()
+    if (!this.#end && (this.#awaited.size === 0 || this.#openRuns > 0)) return this.#waitOpen()
     this.#mismatch = new JournalMismatch(no, this.#journal?.describe(no) ?? 'a step', null)
     this.#tick()
   }
@@ -442,7 +442,8 @@ export class AgentRun {
   #stop(stopped: Stopped): void {
     this.#stopped = stopped
     this.controller.abort(stopped)
-    for (const group of [...this.#groups]) group.stop(stopped)
+    // The outer before the inner ones, which would be ends to them.
+    for (const group of [...this.#groups].reverse()) group.stop(stopped)
     for (const [no, step] of this.#pending) {
       if (step.isWork) continue
       this.#pending.delete(no)

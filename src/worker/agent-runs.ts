@@ -30,6 +30,7 @@ export async function executeRun(
       'failure' in outcome && outcome.failure.retryable && attempt <= plan.retries && !parts.stopped.aborted
     if (!again) return outcome
     await sleep(parts.clock, backoffMs(plan.backoff, attempt - 1, parts.randomness.next()), parts.stopped)
+    if (parts.stopped.aborted) return outcome
   }
 }
 

@@ -3,6 +3,7 @@ import type { JournalResult, StepWait } from '../core/agent-journal.ts'
 import { ranges } from '../core/agent-journal.ts'
 import { decodeJson } from '../core/json.ts'
 import { outcomeError, RunFailed, Stopped, WaitTimedOut } from '../core/task-errors.ts'
+import type { Group } from './agent-group.ts'
 import type { Step, StepEnd, Waitable } from './agent-step.ts'
 
 type StepResult = Exclude<JournalResult, { type: 'stop' }>
@@ -38,11 +39,12 @@ export function resultBytes(result: StepResult): number {
   return 'output' in result.outcome ? result.outcome.output.length : 0
 }
 
-/** Which ends of tasks and children are worth waking up for. */
-export function stepWaits(awaited: Iterable<Waitable>): StepWait[] {
+/** Which ends of tasks and children are worth waking up for; those of `groups` that cancel the rest, awaited or not. */
+export function stepWaits(awaited: Iterable<Waitable>, groups: Iterable<Group>): StepWait[] {
   const each: number[] = []
   const waits: StepWait[] = []
-  for (const waitable of awaited) {
+  const cancelling = [...groups].filter((group) => group.cancelsRest)
+  for (const waitable of new Set([...awaited, ...cancelling])) {
     const { mode, steps } = waitable.openSteps()
     const work = steps.filter((step) => step.isWork).map(({ no }) => no)
     if (mode === 'each') each.push(...work)
