@@ -93,8 +93,7 @@ onEachStoreAndResidence('wrong arguments', (test, residents) => {
     await world.clock.settle()
     const handle = await curfew.start(borrows, null)
     await world.clock.settle()
-    const error = await errorOf(handle.result({ timeout: '1ms' }), TaskFailed)
-    expect(error.failure).toMatchObject({ code: 'invalid_argument' })
+    expect(await handle.view()).toMatchObject({ status: 'failed', failure: { code: 'invalid_argument' } })
   })
 
   test('what is thrown and not caught is how the agent fails', async ({ world }) => {
@@ -116,7 +115,7 @@ onEachStoreAndResidence('wrong arguments', (test, residents) => {
         if (what === 'bigint') return 1n
         if (what === 'big') return 'x'.repeat(2 ** 20)
         const error = await ctx
-          .run('cycle', () => (calls++, cycle), { retries: 3 })
+          .run('cycle', () => ({ call: ++calls, cycle }), { retries: 3 })
           .catch((reason: unknown) => reason)
         await kept
         return error instanceof RunFailed && [error.failure.code, error.failure.retryable]

@@ -118,7 +118,7 @@ onEachStoreAndResidence('what an agent tells about itself', (test, residents) =>
     expect((await called.explain()).limits).toMatchObject([{ timeoutMs: 120_000, setBy: 'call' }])
     expect((await free.explain()).limits).toEqual([])
     await clock.advance('2m')
-    expect((await busy.explain()).summary).toBe('timed out: its timeout was over')
+    expect((await busy.explain()).summary).toBe('timed out: its timeout of 1m was over')
     expect((await busy.explain()).limits).toMatchObject([{ active: false, remainingMs: null }])
   })
 

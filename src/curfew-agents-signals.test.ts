@@ -171,7 +171,7 @@ onEachStore('signals that nobody can take', (test) => {
       expect(error.message).toContain(`it is ${await handle.status()}`)
     }
     const noAgent = await errorOf(curfew.agent(aTask.id).signal('go'), CurfewError)
-    expect(noAgent.code).toBe('not_found')
+    expect(noAgent.code).toBe('refused')
     const running = await curfew.start(waits, null)
     expect((await errorOf(running.signal(''), CurfewError)).code).toBe('invalid_name')
     expect((await errorOf(running.signal('go', 1n), CurfewError)).code).toBe('invalid_json')

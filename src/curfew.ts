@@ -39,7 +39,6 @@ export type { Outcome, SettledOutcomes } from './core/settled-outcomes.ts'
 export type { CancelAnswer, Progress, Receipt, TaskStatus, TimeoutKind } from './core/states.ts'
 export {
   AllTasksFailed,
-  JournalMismatch,
   RunFailed,
   Stopped,
   TaskCancelled,
@@ -182,7 +181,7 @@ export class Curfew extends Client {
   }
 
   /**
-   * Stops working. `drain`: running attempts may end first, at most so long (`true`: as long as they take);
+   * Stops working. `drain`: running attempts and turns of agents may end first, at most so long (`true`: as long as they take);
    * otherwise, and after that, they are stopped and go back to the queue for another process or the next start.
    */
   close(options: { drain?: boolean | Duration } = {}): Promise<void> {
@@ -199,7 +198,7 @@ export class Curfew extends Client {
     const reason = { code: 'closing', message: 'the process that runs it is closing' } as const
     this.#engine.stopClaiming()
     if (drainMs > 0) {
-      const drained = Promise.race([this.#worker.reported(), this.#hurry.promise])
+      const drained = Promise.race([this.#worker.drained(), this.#hurry.promise])
       await (drainMs === Infinity ? drained : this.#within(drainMs, drained))
     }
     this.#worker.refuse(reason)

@@ -12,14 +12,15 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
+import type { Fact } from '../journal.ts'
 import { monotonicMs, note, readJournal } from '../journal.ts'
 import { SeededRandom } from '../random.ts'
 import { Scratch } from '../scratch.ts'
 import { until, within } from '../wait.ts'
-import type { Complaint, TaskRecord } from './auditor.ts'
+import type { AuditRules, Complaint, TaskRecord } from './auditor.ts'
 import { audit } from './auditor.ts'
 import type { ProgramOptions } from './program.ts'
-import type { Summary } from './summary.ts'
+import type { Run, Summary } from './summary.ts'
 import { summarize } from './summary.ts'
 
 export interface ChaosOptions {
@@ -33,30 +34,49 @@ export interface ChaosOptions {
   terminateConnections?: boolean
 }
 
-export interface ChaosReport {
-  summary: Summary
+/** What runs in the engines, and how it is judged. */
+export interface ChaosLoad<Kept, Figures> {
+  program: string
+  audit(facts: readonly Fact[], records: readonly Kept[], rules: AuditRules): Complaint[]
+  summarize(records: readonly Kept[], run: Run): Figures
+}
+
+export interface ChaosReport<Figures> {
+  summary: Figures
   complaints: Complaint[]
   /** Where the journal and the records are kept, when there are complaints. */
   kept: string | null
 }
 
-const PROGRAM = path.join(import.meta.dirname, 'program.ts')
+const TASKS: ChaosLoad<TaskRecord, Summary> = {
+  program: path.join(import.meta.dirname, 'program.ts'),
+  audit,
+  summarize,
+}
 const POSTGRES_PROCESSES = 3
 const OPEN_WITHIN_MS = 30_000
 const EARLY_MS = 500
 const LATE_MS = 4_000
 const FINISH_WITHIN_MS = 240_000
 
-export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
+export function runChaos(options: ChaosOptions): Promise<ChaosReport<Summary>> {
+  return runLoad(TASKS, options)
+}
+
+export async function runLoad<Kept, Figures>(
+  load: ChaosLoad<Kept, Figures>,
+  options: ChaosOptions,
+): Promise<ChaosReport<Figures>> {
   const scratch = new Scratch()
   try {
-    return await new ChaosRun(options, scratch).run()
+    return await new ChaosRun(load, options, scratch).run()
   } finally {
     await scratch.remove()
   }
 }
 
-class ChaosRun {
+class ChaosRun<Kept, Figures> {
+  readonly #load: ChaosLoad<Kept, Figures>
   readonly #options: ChaosOptions
   readonly #scratch: Scratch
   readonly #random: SeededRandom
@@ -70,7 +90,8 @@ class ChaosRun {
   #earlyKills = 0
   #endsAt = 0
 
-  constructor(options: ChaosOptions, scratch: Scratch) {
+  constructor(load: ChaosLoad<Kept, Figures>, options: ChaosOptions, scratch: Scratch) {
+    this.#load = load
     this.#options = options
     this.#scratch = scratch
     this.#random = new SeededRandom(options.seed)
@@ -79,7 +100,7 @@ class ChaosRun {
     this.#store = options.postgresUrl ?? scratch.path('store.db')
   }
 
-  async run(): Promise<ChaosReport> {
+  async run(): Promise<ChaosReport<Figures>> {
     const { postgresUrl, seconds, terminateConnections } = this.#options
     this.#endsAt = monotonicMs() + seconds * 1_000
     const slots = postgresUrl ? POSTGRES_PROCESSES : 1
@@ -91,7 +112,7 @@ class ChaosRun {
     const facts = readJournal(this.#journal)
     const records = this.#readRecords()
     this.#complaints.push(
-      ...audit(facts, records, {
+      ...this.#load.audit(facts, records, {
         // Over SQLite one process fires its own; on PostgreSQL peers fire what is overdue by the leadership lease.
         latestResultMs: postgresUrl ? 5_000 : 1_000,
         clockSlackMs: postgresUrl ? 500 : 0,
@@ -99,7 +120,7 @@ class ChaosRun {
       }),
     )
     const kept = this.#complaints.length > 0 ? this.#keep() : null
-    const summary = summarize(records, {
+    const summary = this.#load.summarize(records, {
       store: postgresUrl ? 'postgres' : 'sqlite',
       seed: this.#options.seed,
       seconds,
@@ -151,7 +172,7 @@ class ChaosRun {
       records: this.#records,
       openAgain: this.#options.terminateConnections ?? false,
     }
-    const child = spawn(process.execPath, [PROGRAM, JSON.stringify(options)], {
+    const child = spawn(process.execPath, [this.#load.program, JSON.stringify(options)], {
       stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
       env: {
         ...this.#scratch.environment(),
@@ -236,12 +257,12 @@ class ChaosRun {
     }
   }
 
-  #readRecords(): TaskRecord[] {
+  #readRecords(): Kept[] {
     if (!existsSync(this.#records)) return []
     return readFileSync(this.#records, 'utf8')
       .split('\n')
       .filter((line) => line !== '')
-      .map((line) => JSON.parse(line) as TaskRecord)
+      .map((line) => JSON.parse(line) as Kept)
   }
 
   #keep(): string {

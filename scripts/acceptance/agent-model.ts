@@ -66,6 +66,8 @@ export interface Moment {
 
 class Timeline {
   now = 0
+  /** Moments that have come. */
+  count = 0
   tied = false
   readonly #gapMs: number
   readonly #moments = new Set<{ at: number; madeAt: number; order: number; happen: () => void }>()
@@ -103,6 +105,7 @@ class Timeline {
       }
       this.#moments.delete(next)
       this.now = next.at
+      this.count++
       next.happen()
     }
   }
@@ -206,6 +209,7 @@ export class ModelAgent implements Work {
   readonly #place: string
   readonly #cleanup: number
   readonly #createdAt: number
+  readonly #createdIn: number
   readonly #tell: (end: End) => void
   readonly #moments = new Set<Moment>()
   /** What ends with it. */
@@ -233,6 +237,7 @@ export class ModelAgent implements Work {
     this.#tell = tell
     const { timeline } = model
     this.#createdAt = timeline.now
+    this.#createdIn = timeline.count
     this.at(timeout === null ? Infinity : timeline.now + timeout, () => this.#timeOut())
     timeline.soon(() => void this.#execute(input))
   }
@@ -263,14 +268,15 @@ export class ModelAgent implements Work {
   }
 
   hold(): void {
+    const { timeline } = this.model
     this.#isHeld = !this.#hasRun
+    // Cancelled by the code that made it, it never runs; a little later it depends on who is faster.
+    if (timeline.now === this.#createdAt && timeline.count !== this.#createdIn) timeline.tied = true
   }
 
   cancel(): void {
     if (this.#status !== 'running') return
-    const { timeline } = this.model
-    // How far it has come by then depends on who is faster.
-    if (this.#hasRun && timeline.now === this.#createdAt) timeline.tied = true
+    if (!this.#isHeld) this.hold()
     this.#status = 'cancelling'
     this.#stop(new Stopped({ code: 'cancelled', message: '' }))
   }

@@ -1,7 +1,7 @@
 // Random agents: a program is plain data, the input of the one agent that interprets it. Every step of a kind has the
 // same name, and what a step gave is known by itself, so that results handed to the wrong step are found out.
 
-import type { AgentContext, StepHandle, WorkHandle } from '../../src/curfew.ts'
+import type { AgentContext, Outcome, StepHandle, WorkHandle } from '../../src/curfew.ts'
 import {
   AllTasksFailed,
   CurfewError,
@@ -100,7 +100,7 @@ export async function interpret(
   { program, since }: ProgramInput,
   ctx: AgentContext,
   probe: Probe,
-): Promise<{ value: unknown }> {
+): Promise<{ output: unknown }> {
   const { agentId } = ctx
 
   const start = (node: Member, place: string): Started => {
@@ -114,9 +114,9 @@ export async function interpret(
         return {
           handle,
           read(raw) {
-            if (node.do === 'task' ? raw !== handle.id : !isRecord(raw, 'value')) return null
+            if (node.do === 'task' ? raw !== handle.id : !isRecord(raw, 'output')) return null
             probe.saw(agentId, place, handle.id)
-            return node.do === 'task' ? `task ${place}` : (raw as { value: unknown }).value
+            return node.do === 'task' ? `task ${place}` : (raw as { output: unknown }).output
           },
         }
       }
@@ -223,7 +223,7 @@ export async function interpret(
   }
 
   try {
-    return { value: await evaluate(program, '') }
+    return { output: await evaluate(program, '') }
   } catch (error) {
     if (error instanceof Stopped || error instanceof TaskCancelled) throw error
     throw new HandlerError('it failed', { code: describeError(error) })
@@ -239,32 +239,21 @@ function readBy(started: readonly Started[], raw: unknown): unknown {
 }
 
 function readGroup(how: How, members: readonly Started[], raw: unknown): unknown {
-  const read = (index: number, value: unknown) => readBy(members.slice(index, index + 1), value)
+  const read = (index: number, value: unknown) => members[index]?.read(value) ?? null
+  let values: unknown[]
   if (how === 'all') {
-    return Array.isArray(raw) && raw.length === members.length ? raw.map((value, i) => read(i, value)) : null
+    if (!Array.isArray(raw) || raw.length !== members.length) return null
+    values = raw.map((value, i) => read(i, value))
+  } else if (how === 'allSettled') {
+    if (!isRecord(raw, 'outcomes') || !Array.isArray(raw.outcomes)) return null
+    values = raw.outcomes.map((outcome: Outcome) =>
+      outcome.status === 'completed' ? read(outcome.index, outcome.value) : describeOutcome(outcome),
+    )
+  } else {
+    if (!isRecord(raw, 'index')) return null
+    values = [raw.index, read(raw.index as number, raw.value)]
   }
-  if (how === 'allSettled') {
-    if (!isRecord(raw, 'outcomes')) return null
-    return describeOutcomes(raw.outcomes as Outcome[], read)
-  }
-  if (!isRecord(raw, 'index')) return null
-  return { first: raw.index, value: read(raw.index as number, raw.value) }
-}
-
-interface Outcome {
-  index: number
-  status: string
-  value?: unknown
-  error?: unknown
-}
-
-function describeOutcomes(
-  outcomes: readonly Outcome[],
-  read: (index: number, value: unknown) => unknown,
-): unknown {
-  return outcomes.map(({ index, status, value, error }) =>
-    status === 'completed' ? read(index, value) : `${status}: ${describeError(error)}`,
-  )
+  return values.includes(null) ? null : values
 }
 
 /** What is the same in every run: no ids, no times. However something was cancelled, it reads the same. */
@@ -274,7 +263,7 @@ export function describeError(error: unknown): string {
   }
   if (error instanceof TaskTimedOut) return `timed out: ${error.kind}`
   if (error instanceof WaitTimedOut) {
-    const rest = error.settled?.outcomes.map(({ status }) => status) ?? []
+    const rest = error.settled?.outcomes.map(describeOutcome) ?? []
     return `waited ${error.timeoutMs} (${rest.join(', ')})`
   }
   if (error instanceof TaskFailed || error instanceof RunFailed) {
@@ -282,6 +271,12 @@ export function describeError(error: unknown): string {
     return code === 'cancelled' ? code : `failed: ${code === 'failed' ? error.failure.message : code}`
   }
   return error instanceof CurfewError ? describeCode(error.code) : (error as Error).message
+}
+
+function describeOutcome(outcome: Outcome): string {
+  if (outcome.status === 'completed') return outcome.status
+  const what = describeError(outcome.error)
+  return what === 'cancelled' ? what : `${outcome.status}: ${what}`
 }
 
 export function describeCode(code: string): string {

@@ -5,6 +5,7 @@ import type { TaskService } from '../wire/task-service.ts'
 import { TaskHandle } from './task-handle.ts'
 
 export class AgentHandle<Output = unknown> extends TaskHandle<Output> {
+  override readonly kind = 'agent'
   readonly #service: TaskService
 
   constructor(service: TaskService, id: string, existing = false) {

@@ -41,6 +41,8 @@ export interface ListOptions {
   kind?: 'task' | 'agent'
   /** What this agent scheduled. */
   parent?: string
+  /** Only what is parked, or only what is not. */
+  parked?: boolean
   cursor?: string
   limit?: number
 }
@@ -115,7 +117,11 @@ export class Client {
     ...[input, options = {}]: WithInput<Input, StartOptions>
   ): Promise<AgentHandle<Output>> {
     if (definition?.kind !== 'agent') {
-      throw new CurfewError('invalid_option', 'start takes an agent made with agent({ … })')
+      throw new CurfewError('invalid_option', 'start takes an agent made with agent({ … })', {
+        ...((definition as { kind?: string })?.kind === 'task' && {
+          hint: 'Tasks are scheduled: schedule(task, input).',
+        }),
+      })
     }
     const { name, schema } = definition
     const { key, ...agentOptions } = options
@@ -154,7 +160,7 @@ export class Client {
 
   /** Newest first; `cursor` of one page asks for the next. */
   async list(options: ListOptions = {}): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    const { status, name, queue, timeoutKind, kind, parent, cursor, limit = 100 } = options
+    const { status, name, queue, timeoutKind, kind, parent, parked, cursor, limit = 100 } = options
     const statuses = status === undefined ? null : typeof status === 'string' ? [status] : [...status]
     for (const one of statuses ?? []) {
       if (!TASK_STATUSES.includes(one)) {
@@ -174,6 +180,7 @@ export class Client {
       timeoutKind: timeoutKind ?? null,
       kind: kind ?? null,
       parentId: parent ?? null,
+      parked: parked ?? null,
       cursor: cursor ?? null,
       limit,
     })
@@ -199,7 +206,11 @@ async function allOrFirstError<T>(promises: Promise<T>[]): Promise<T[]> {
 
 function checkDefinition(definition: TaskDefinition<never, unknown> | unknown): void {
   if ((definition as TaskDefinition)?.kind !== 'task') {
-    throw new CurfewError('invalid_option', 'schedule takes a task made with task({ … })')
+    throw new CurfewError('invalid_option', 'schedule takes a task made with task({ … })', {
+      ...((definition as { kind?: string })?.kind === 'agent' && {
+        hint: 'Agents are started: start(agent, input).',
+      }),
+    })
   }
 }
 

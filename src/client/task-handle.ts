@@ -23,6 +23,7 @@ export interface CancelOutcome {
 }
 
 export class TaskHandle<Output = unknown> {
+  readonly kind: 'task' | 'agent' = 'task'
   readonly id: string
   /** A task with this key was there already; this is it. */
   readonly existing: boolean
@@ -37,7 +38,8 @@ export class TaskHandle<Output = unknown> {
   /** The whole record; throws `not_found`. */
   async view(): Promise<TaskView> {
     const view = await this.#service.get(this.id)
-    if (!view) throw new CurfewError('not_found', `there is no task ${this.id}`, { fields: { id: this.id } })
+    if (!view)
+      throw new CurfewError('not_found', `there is no ${this.kind} ${this.id}`, { fields: { id: this.id } })
     return view
   }
 
@@ -96,7 +98,7 @@ export class TaskHandle<Output = unknown> {
   async #settled(timeout: Duration | undefined): Promise<Settled> {
     const timeoutMs = timeout === undefined ? null : durationMs(timeout, 'timeout')
     const settled = await this.#service.settled(this.id, timeoutMs)
-    if (!settled) throw new WaitTimedOut(`task ${this.id}`, timeoutMs ?? 0)
+    if (!settled) throw new WaitTimedOut(`${this.kind} ${this.id}`, timeoutMs ?? 0)
     return settled
   }
 }

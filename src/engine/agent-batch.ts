@@ -170,7 +170,8 @@ export class AgentBatch {
     const children = this.#toInsert.splice(0)
     yield* startAll(this.#parts.statements.hot.insertTasks(children))
     this.newChildren.push(...children)
-    for (const { kind, name } of children) if (kind === 'agent') this.#parts.effect({ type: 'woken', name })
+    for (const { kind, name } of children)
+      if (kind === 'agent') this.#parts.effect({ type: 'woken', name, elsewhere: false })
   }
 
   *#cancelChosen(): Work<void> {
@@ -266,7 +267,7 @@ export class AgentBatch {
         this.#claimed.push(row)
       } else if (row.wokenAt === null) {
         row.wokenAt = now
-        this.#parts.effect({ type: 'woken', name: row.name })
+        this.#parts.effect({ type: 'woken', name: row.name, elsewhere: !this.#mayTake(row) })
       }
     }
   }

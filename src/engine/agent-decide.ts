@@ -264,20 +264,23 @@ function due(draft: AgentDraft): void {
   const { row, policy, now } = draft
   const { deadlineAt } = row
   if (deadlineAt !== null && deadlineAt <= now && draft.codeAlive) {
-    if (row.status === 'cancelling') draft.codeOver()
+    if (row.status === 'cancelling') abandonCleanup(draft)
     else if (!isEnded(row.status)) timeOut(draft, deadlineAt)
   }
-  if (row.stopBoundAt !== null && row.stopBoundAt <= now) {
-    row.receipt = 'abandoned'
-    draft.record({ type: 'cleanup_abandoned', cleanupMs: policy.cleanupMs })
-    draft.codeOver()
-  }
+  if (row.stopBoundAt !== null && row.stopBoundAt <= now) abandonCleanup(draft)
   if (draft.codeAlive && row.parked === null) {
     fireTimers(draft)
     // Looked at because nothing moved it: whatever there is, its code sees it.
     if (row.results > row.seen && draft.waits.steps.length === 0) draft.wake()
   }
   warn(draft)
+}
+
+/** Its budget is over, or a deadline fell while it was cancelled: nobody waits for its code any longer. */
+function abandonCleanup(draft: AgentDraft): void {
+  draft.row.receipt = 'abandoned'
+  draft.record({ type: 'cleanup_abandoned', cleanupMs: draft.policy.cleanupMs })
+  draft.codeOver()
 }
 
 function fireTimers(draft: AgentDraft): void {

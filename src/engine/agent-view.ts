@@ -26,7 +26,7 @@ export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: numb
     name: row.name,
     kind: row.kind,
     status: row.status,
-    summary: summaryOf(row, waits, left, now),
+    summary: summaryOf(row, waits, { left, timeoutMs: policy.timeoutMs, now }),
     limits,
     retries: { used: 0, allowed: 0, nextAt: null },
     extensions: { granted: 0, grantedMs: 0, left: 0 },
@@ -78,7 +78,11 @@ function waitViews(stored: AgentWaits, open: readonly WaitedFor[], createdAt: nu
 
 type Views = ReturnType<typeof waitViews>
 
-function summaryOf(row: TaskRow, waits: Views, left: string, now: number): string {
+function summaryOf(
+  row: TaskRow,
+  waits: Views,
+  { left, timeoutMs, now }: { left: string; timeoutMs: number | null; now: number },
+): string {
   if (row.parked !== null && row.settledAt === null) return `parked: ${row.parked}${left}`
   const below = row.open > 0 ? `; ${row.open} below it have not stopped yet` : ''
   switch (row.status) {
@@ -89,14 +93,18 @@ function summaryOf(row: TaskRow, waits: Views, left: string, now: number): strin
     case 'cancelling':
       return `is being cancelled${row.stopping === 1 ? ': its clean-up runs' : ''}${below}`
     case 'completed':
-      return `completed after ${formatDuration((row.endedAt ?? now) - row.createdAt)}, ${row.steps} steps and ${row.attempt} turns${below}`
+      return `completed after ${formatDuration((row.endedAt ?? now) - row.createdAt)}, ${counted(row.steps, 'step')} and ${counted(row.attempt, 'turn')}${below}`
     case 'cancelled':
       return `cancelled${row.attempt === 0 ? ' before it started' : ''}${abandoned(row)}`
     case 'failed':
       return `failed: ${parsed<Failure>(row.failure)?.message ?? 'for an unknown reason'}${below}`
     case 'timed_out':
-      return `timed out: its timeout was over${row.stopping === 1 ? '; its clean-up runs' : ''}${below}${abandoned(row)}`
+      return `timed out: its timeout${timeoutMs === null ? '' : ` of ${formatDuration(timeoutMs)}`} was over${row.stopping === 1 ? '; its clean-up runs' : ''}${below}${abandoned(row)}`
   }
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`
 }
 
 function abandoned({ receipt }: TaskRow): string {

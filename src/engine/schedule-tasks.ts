@@ -3,8 +3,9 @@ import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
-import { answer, run, startAll } from '../store/statement.ts'
+import { answer, run, start, startAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
+import type { Answer, Command } from './task-batch.ts'
 
 type NewRow = NewTask | NewBelow
 
@@ -57,6 +58,21 @@ function* existing(
       },
     )
   })
+}
+
+/** Queues that were never used: claims go through their rows. In the order of their names, for the same reason. */
+export function* addQueues(
+  statements: Statements,
+  commands: readonly Command[],
+  answers: Answer[],
+): Work<void> {
+  const names: string[] = []
+  for (const [index, command] of commands.entries()) {
+    if (command.type !== 'queue') continue
+    names.push(command.name)
+    answers[index] = { type: 'accepted' }
+  }
+  for (const name of names.sort()) yield* start(statements.addQueue(name))
 }
 
 function byKey(a: NewRow, b: NewRow): number {

@@ -14,7 +14,7 @@ import { agentRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
-import { scheduleTasks } from './schedule-tasks.ts'
+import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { decideTask } from './task-decide.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
@@ -26,6 +26,7 @@ export type Command =
   /** `rootId`: left out where the caller does not know. */
   | { type: 'agent'; agentId: string; input: AgentInput; rootId?: string }
   | { type: 'fire' }
+  | { type: 'queue'; name: string }
   /** Attempts of a process that is gone; `lease`: only those whose lease is over. */
   | { type: 'lose'; nodeId: string; receipt: Receipt; lease: { renewedAt: number; baseMs: number } | null }
   /** All of one name. */
@@ -123,6 +124,7 @@ export class TaskBatch {
   }
 
   *apply(commands: readonly Command[]): Work<this> {
+    yield* addQueues(this.#context.statements, commands, this.answers)
     yield* this.#lockAgents(commands)
     const rest = yield* this.#applyHot(commands)
     yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
@@ -405,7 +407,8 @@ export class TaskBatch {
         calls.map(({ tasks }) => tasks),
       )
       newTasks.push(...inserted)
-      for (const task of inserted) if ('kind' in task) effects.push({ type: 'woken', name: task.name })
+      for (const task of inserted)
+        if ('kind' in task) effects.push({ type: 'woken', name: task.name, elsewhere: false })
       for (const [i, { index }] of calls.entries())
         this.answers[index] = { type: 'scheduled', tasks: scheduled[i] ?? [] }
     }

@@ -26,8 +26,8 @@ export type Effect =
   | { type: 'ready'; queue: string; name: string }
   /** There is news for a turn that runs; `dropped`: nothing it does counts any more. */
   | { type: 'news'; nodeId: string; agentId: string; token: string; dropped: boolean }
-  /** A turn may be claimed. */
-  | { type: 'woken'; name: string }
+  /** A turn may be claimed; `elsewhere`: by a peer, which has the agent in memory. */
+  | { type: 'woken'; name: string; elsewhere: boolean }
   | { type: 'timeout_wakes'; agentId: string; taskId: string }
   | { type: 'agent_settled'; name: string; status: TaskStatus; tookMs: number }
 

@@ -116,11 +116,12 @@ export class LocalTaskService implements TaskService {
   }
 
   async signal(id: string, name: string, value: string): Promise<void> {
+    if (!id.startsWith('g_')) refused(id, { type: 'unchanged', reason: 'only agents take signals' })
     const answer = await this.#parts.manager.submit(
       { type: 'agent', agentId: id, input: { type: 'signal', name, value } },
       { bytes: value.length },
     )
-    if (answer.type !== 'accepted') refused(id, answer, 'agent')
+    if (answer.type !== 'accepted') refused(id, answer)
   }
 
   async cancel(id: string): Promise<CancelAnswer> {

@@ -80,9 +80,7 @@ export class Manager implements ManagerPort {
       time: options.time,
       logger: options.logger,
       kick: () => this.#claimIfWished(),
-      knowQueues: async (names) => {
-        for (const name of names) await this.knowQueue(name)
-      },
+      knowQueues: (names) => this.#knowQueues(names),
       submitAll: (commands, bytes) => this.#funnel.submitAll(commands, bytes),
       submit: (command) => this.submit(command, { patient: true }),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
@@ -143,6 +141,15 @@ export class Manager implements ManagerPort {
     if (this.queues.has(name)) return
     await store.write(null, () => run(store.statements.addQueue(name)))
     this.queues.add(name)
+  }
+
+  /** Waits out an outage, as the reports that need them do. */
+  async #knowQueues(names: readonly string[]): Promise<void> {
+    const unknown = names.filter((name) => !this.queues.has(name))
+    if (unknown.length === 0) return
+    const commands = unknown.map((name): Command => ({ type: 'queue', name }))
+    const answers = await this.#funnel.submitAll(commands, () => 0)
+    for (const [i, name] of unknown.entries()) if ('answer' in (answers[i] ?? {})) this.queues.add(name)
   }
 
   async #journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null> {
@@ -292,7 +299,7 @@ export class Manager implements ManagerPort {
           : told.newsElsewhere(effect.nodeId)
       case 'woken':
         this.turns.woken()
-        if (!this.turns.runs(effect.name) || this.turns.free === 0) told.workWaits()
+        if (effect.elsewhere || !this.turns.runs(effect.name) || this.turns.free === 0) told.workWaits()
         else this.#claimIfWished()
         return
       case 'agent_settled':

@@ -190,6 +190,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
         timeoutKind: null,
         kind: null,
         parentId: null,
+        parked: null,
         after: null,
         limit: 100,
       }

@@ -24,6 +24,7 @@ export interface TaskFilter {
   timeoutKind: TimeoutKind | null
   kind: 'task' | 'agent' | null
   parentId: string | null
+  parked: boolean | null
   /** The id after which the page starts; newest first. */
   after: string | null
   limit: number
@@ -159,6 +160,7 @@ export class Statements {
     if (filter.timeoutKind !== null) where.push(`timeout_kind = ${param(filter.timeoutKind)}`)
     if (filter.kind !== null) where.push(`kind = ${param(filter.kind)}`)
     if (filter.parentId !== null) where.push(`parent_id = ${param(filter.parentId)}`)
+    if (filter.parked !== null) where.push(`parked is ${filter.parked ? 'not ' : ''}null`)
     if (filter.after !== null) where.push(`id < ${param(filter.after)}`)
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where ${where.join(' and ')} order by id desc limit ${param(filter.limit)}`,

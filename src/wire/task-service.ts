@@ -138,6 +138,7 @@ export interface ListRequest {
   kind: 'task' | 'agent' | null
   /** Of what this agent scheduled. */
   parentId: string | null
+  parked: boolean | null
 }
 
 export interface MetricView {

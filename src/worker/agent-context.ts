@@ -29,7 +29,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
   const at = (what: string) => `agent ${run.turn.name}: ${what}`
 
   const group = (kind: GroupKind, handles: readonly StepHandle[], options: WaitOptions = {}): Group => {
-    const members = checkHandles(at(kind), handles)
+    const members = checkHandles(run, at(kind), handles)
     if (members.length === 0 && (kind === 'any' || kind === 'race')) {
       throw new CurfewError('invalid_argument', `${at(kind)}: the list is empty, so nothing could ever win`)
     }
@@ -51,7 +51,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
   }
 
   const cancel = (handle: StepHandle): void => {
-    const [waitable] = checkHandles(at('cancel'), [handle])
+    const [waitable] = checkHandles(run, at('cancel'), [handle])
     if (waitable?.end) return
     if (!(waitable instanceof Step)) {
       for (const step of (waitable as Group).openSteps().steps) cancel(step)
@@ -170,11 +170,11 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
   return context as unknown as AgentContext
 }
 
-function checkHandles(at: string, handles: readonly StepHandle[]): Waitable[] {
+function checkHandles(run: AgentRun, at: string, handles: readonly StepHandle[]): Waitable[] {
   if (!Array.isArray(handles)) throw new CurfewError('invalid_argument', `${at} takes a list of handles`)
   for (const [i, handle] of handles.entries()) {
-    if (!(handle instanceof Waitable)) {
-      throw new CurfewError('invalid_argument', `${at}: number ${i} is not a handle that ctx gave out`, {
+    if (!(handle instanceof Waitable && handle.isOf(run))) {
+      throw new CurfewError('invalid_argument', `${at}: number ${i} is not a handle that this ctx gave out`, {
         hint: 'What is not from ctx belongs in ctx.run.',
       })
     }

@@ -37,7 +37,7 @@ export class Group<T = unknown> extends Waitable<T> {
   }
 
   openSteps(): { mode: WaitMode; steps: Step[] } {
-    const open = this.#members.map((member) => member.openSteps())
+    const open = this.end ? [] : this.#members.map((member) => member.openSteps())
     const nested = this.#members.some((member) => member instanceof Group)
     return { mode: nested ? 'each' : MODES[this.#kind], steps: open.flatMap(({ steps }) => steps) }
   }

@@ -278,10 +278,10 @@ export class AgentRun {
       let input = decodeJson(this.turn.input)
       if (schema) input = await parseInput('agent', name, schema, input)
       const output = await run(input as never, context)
-      this.#end = { type: 'returned', output: encodeJson(output, `output of agent ${name}`) }
+      this.#end ??= { type: 'returned', output: encodeJson(output, `output of agent ${name}`) }
     } catch (thrown) {
       const stopped = this.#stopped !== null && (thrown instanceof Stopped || thrown instanceof TaskCancelled)
-      this.#end = { type: 'threw', failure: failureOf(thrown), stopped }
+      this.#end ??= { type: 'threw', failure: failureOf(thrown), stopped }
     }
     this.touch()
   }

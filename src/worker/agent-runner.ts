@@ -36,6 +36,8 @@ export class AgentRunner {
   #bytes = 0
   #refusing = false
   readonly #releasing = new Set<Promise<void>>()
+  /** Those who wait for turns to end. */
+  readonly #whenQuiet: (() => void)[] = []
 
   constructor(options: AgentRunnerOptions) {
     this.#options = options
@@ -94,6 +96,17 @@ export class AgentRunner {
     }
   }
 
+  /** No turn runs any more: they have ended, or wait. */
+  async drained(): Promise<void> {
+    while ([...this.#runs.values()].some((run) => run.live) || this.#loading > 0) {
+      await new Promise<void>((resolve) => this.#whenQuiet.push(resolve))
+    }
+  }
+
+  #quiet(): void {
+    for (const resolve of this.#whenQuiet.splice(0)) resolve()
+  }
+
   /** Everything that was let go of is known to the store. */
   async released(): Promise<void> {
     while (this.#releasing.size > 0) await Promise.all(this.#releasing)
@@ -133,6 +146,7 @@ export class AgentRunner {
       else await this.#park(turn, `its journal cannot be read: ${(error as Error).message}`)
     } finally {
       this.#loading--
+      this.#quiet()
     }
   }
 
@@ -180,6 +194,7 @@ export class AgentRunner {
   }
 
   #suspended(run: AgentRun): void {
+    this.#quiet()
     this.#waiting.set(run.agentId, { run, bytes: run.bytes })
     this.#bytes += run.bytes
     const { count, bytes } = this.#options.residents
@@ -196,6 +211,7 @@ export class AgentRunner {
   }
 
   #gone(run: AgentRun): void {
+    this.#quiet()
     if (this.#runs.get(run.agentId) !== run) return
     this.#runs.delete(run.agentId)
     this.#forget(run)

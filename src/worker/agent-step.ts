@@ -29,6 +29,10 @@ export abstract class Waitable<T = unknown> implements StepHandle<T> {
     this.#run = run
   }
 
+  isOf(run: Awaiting): boolean {
+    return this.#run === run
+  }
+
   /** Of two that have ended, the one that did first has the smaller number; 0 until then. */
   get endedAs(): number {
     return this.#endedAs

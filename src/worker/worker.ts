@@ -110,6 +110,11 @@ export class Worker {
     return Math.max(0, ...[...this.#attempts.values()].map(({ assignment }) => assignment.graceMs))
   }
 
+  /** Resolves when every attempt and every turn has come to its end by itself. */
+  async drained(): Promise<void> {
+    await Promise.all([this.reported(), this.#agents.drained()])
+  }
+
   /** Resolves when every attempt has ended or was given up. */
   async reported(): Promise<void> {
     const seen = new Set<WorkerAttempt>()

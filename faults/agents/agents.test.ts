@@ -1,0 +1,53 @@
+// Agents in processes that are killed again and again, and start again.
+
+import { expect, inject, test } from 'vitest'
+import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts'
+import type { ChaosOptions } from '../chaos/driver.ts'
+import { runLoad } from '../chaos/driver.ts'
+import { AGENTS } from './load.ts'
+
+const seconds = Number(process.env.CURFEW_AGENT_CHAOS_SECONDS ?? 20)
+const seed = Number(process.env.CURFEW_CHAOS_SEED ?? Math.floor(Math.random() * 2 ** 31))
+const LIMIT_MS = (seconds + 300) * 1_000
+
+async function expectNoComplaints(options: ChaosOptions): Promise<void> {
+  const { summary, complaints, kept } = await runLoad(AGENTS, options)
+  console.table([summary])
+  if (kept) console.error(`seed ${seed}; journal and records are kept in ${kept}`)
+  expect(complaints.slice(0, 20)).toEqual([])
+  expect(summary.agents).toBeGreaterThan(0)
+  expect(summary.kills).toBeGreaterThan(0)
+}
+
+async function withDatabase(run: (url: string) => Promise<void>): Promise<void> {
+  const url = await createDatabase(inject('postgresUrl'))
+  try {
+    await run(url)
+  } finally {
+    await dropDatabase(url)
+  }
+}
+
+test(
+  'over SQLite the agents of an engine that is killed again and again keep their promises',
+  {
+    timeout: LIMIT_MS,
+  },
+  () => expectNoComplaints({ seconds, seed }),
+)
+
+test('on PostgreSQL those of three that are killed again and again do', { timeout: LIMIT_MS }, () =>
+  withDatabase((postgresUrl) => expectNoComplaints({ seconds, seed, postgresUrl })),
+)
+
+test('on PostgreSQL those of three whose connections end at random do', { timeout: LIMIT_MS }, () =>
+  withDatabase((postgresUrl) =>
+    expectNoComplaints({
+      seconds: Math.min(seconds, 10),
+      seed,
+      postgresUrl,
+      kills: false,
+      terminateConnections: true,
+    }),
+  ),
+)
