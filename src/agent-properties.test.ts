@@ -1,47 +1,189 @@
 /**
- * Random agents against a model in memory: whatever becomes of the processes that run them, they come to the same.
- * `CURFEW_AGENT_RUNS=5000 npx vitest run src/agent-properties.test.ts` runs as many programs as one likes;
- * `CURFEW_AGENT_SEED` and `CURFEW_AGENT_PATH` repeat one of them.
+ * Random agents against a model in memory: whatever becomes of the processes that run them, they come to the same, at
+ * the same times, and no effect of theirs is had again once its result was used.
+ * `CURFEW_AGENT_RUNS=5000 npx vitest run src/agent-properties.test.ts` plays as many programs as one likes;
+ * `CURFEW_AGENT_SEED=… CURFEW_AGENT_PATH=…` repeats one that failed, without shrinking it again.
  */
 import { existsSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
+import { describe, expect, inject, test } from 'vitest'
 import { disturbances, trials } from '../scripts/acceptance/agent-arbitraries.ts'
 import type { Trial } from '../scripts/acceptance/agent-model.ts'
 import { expectation } from '../scripts/acceptance/agent-model.ts'
-import type { Disturbances } from '../scripts/acceptance/agent-trials.ts'
+import type { Member, Program } from '../scripts/acceptance/agent-programs.ts'
+import type { Disturbances, Ended } from '../scripts/acceptance/agent-trials.ts'
 import { TrialRun } from '../scripts/acceptance/agent-trials.ts'
+import type { StoreKind } from '../scripts/acceptance/world.ts'
 import { World } from '../scripts/acceptance/world.ts'
+import { createDatabase, dropDatabase } from '../scripts/postgres/database.ts'
 
-const RUNS = Number(process.env.CURFEW_AGENT_RUNS ?? 100)
-const LONGEST_MS = 1_000_000
+const RUNS = Number(process.env.CURFEW_AGENT_RUNS ?? 120)
+const TEST_MS = 60_000 + RUNS * 1_000
 /** Nothing is really killed here, so nothing has to outlive the machine. */
 const FOLDER = path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'curfew-agents-')
+const LONGEST_MS = 1_000_000
+/** Over PostgreSQL the lease of what died is waited for: no two things happen closer together than that can take. */
+const LEASES_MS = 120_000
 
-async function play(trial: Trial, disturbance: Disturbances, kind: 'memory' | 'file'): Promise<void> {
-  const expected = await expectation(trial, 2, true)
+async function play(trial: Trial, disturbance: Disturbances, kind: StoreKind): Promise<Ended> {
+  const isExact = kind !== 'postgres'
+  const expected = await expectation(trial, isExact ? 2 : LEASES_MS, isExact)
   fc.pre(!expected.tied)
   const folder = await mkdtemp(FOLDER)
-  const world = new World(kind, kind === 'file' ? path.join(folder, 'agents.db') : ':memory:', folder)
+  const file = kind === 'file' ? path.join(folder, 'agents.db') : ':memory:'
+  const store = isExact ? file : await createDatabase(inject('postgresUrl'))
+  const world = new World(kind, store, folder)
   try {
-    const ended = await new TrialRun(world, trial, disturbance).run(expected.overAt)
+    const ended = await new TrialRun(world, trial, disturbance).run(
+      expected.overAt + (isExact ? 0 : LEASES_MS),
+    )
     expect(ended.problems).toEqual([])
     expect(ended.works).toEqual(expected.works)
+    return ended
   } finally {
     await world.dispose()
+    if (!isExact) await dropDatabase(store)
     await rm(folder, { recursive: true, force: true })
   }
 }
 
-test('no disturbance changes what an agent comes to', async () => {
-  const seed = process.env.CURFEW_AGENT_SEED
-  await fc.assert(
-    fc.asyncProperty(trials(LONGEST_MS), disturbances(LONGEST_MS, 40), (trial, disturbance) =>
-      play(trial, disturbance, 'file'),
+function assertAll(
+  all: fc.Arbitrary<Trial>,
+  disturbing: fc.Arbitrary<Disturbances>,
+  { kind, runs }: { kind: StoreKind; runs: number },
+): Promise<void> {
+  const { CURFEW_AGENT_SEED: seed, CURFEW_AGENT_PATH: at } = process.env
+  return fc.assert(
+    fc.asyncProperty(
+      all,
+      disturbing,
+      async (trial, disturbance) => void (await play(trial, disturbance, kind)),
     ),
-    { numRuns: RUNS, ...(seed && { seed: Number(seed), path: process.env.CURFEW_AGENT_PATH ?? '' }) },
+    {
+      numRuns: Math.ceil(runs),
+      ...(seed !== undefined && { seed: Number(seed), path: at ?? '', endOnFailure: at !== undefined }),
+    },
   )
-}, 600_000)
+}
+
+const UNDISTURBED: Disturbances = { residents: 1_000, kills: [], restarts: [] }
+const EVICTED: Disturbances = { ...UNDISTURBED, residents: 0 }
+
+describe('random agents come to what they would come to in memory', () => {
+  test(
+    'killed at any transaction and at any time, closed, evicted',
+    () => assertAll(trials(LONGEST_MS), disturbances(LONGEST_MS, 40), { kind: 'file', runs: RUNS }),
+    TEST_MS,
+  )
+
+  test(
+    'undisturbed, or evicted at every wait',
+    () =>
+      assertAll(trials(LONGEST_MS, true), fc.constantFrom(UNDISTURBED, EVICTED), {
+        kind: 'memory',
+        runs: RUNS / 2,
+      }),
+    TEST_MS,
+  )
+
+  test(
+    'over PostgreSQL, killed at any time, closed, evicted',
+    () => {
+      const longestMs = LEASES_MS * 2_000
+      const disturbing = disturbances(longestMs, 1).map((one) => ({ ...one, kills: [] }))
+      return assertAll(trials(longestMs), disturbing, { kind: 'postgres', runs: RUNS / 10 })
+    },
+    TEST_MS,
+  )
+})
+
+const task = (delay: number, rest: Partial<Extract<Member, { do: 'task' }>> = {}): Member => ({
+  ...{ do: 'task', ms: 1, end: 'ok', flaky: 0, delay, timeout: null, detached: false },
+  ...rest,
+})
+const run = (ms: number, flaky = 0): Member => ({ do: 'run', ms, end: 'ok', flaky, timeout: null })
+const sleep = (ms: number): Member => ({ do: 'sleep', ms })
+const child = (body: Program, rest: Partial<Extract<Member, { do: 'child' }>> = {}): Member => ({
+  ...{ do: 'child', body, timeout: null, cleanup: 1_000, detached: false },
+  ...rest,
+})
+type GroupNode = Extract<Member, { do: 'group' }>
+const group = (how: GroupNode['how'], members: Member[], rest: Partial<GroupNode> = {}): Member => ({
+  ...{ do: 'group', how, members, timeout: null, cancelRest: null },
+  ...rest,
+})
+const seq = (...parts: Program[]): Program => ({ do: 'seq', parts, stubborn: true })
+const rescued = (body: Program, rescue: Program): Program => ({ do: 'try', body, rescue, final: null })
+const trialOf = (program: Program, rest: Partial<Trial> = {}): Trial => ({
+  ...{ program, timeout: null, cleanup: 1_000, signals: [], cancelAt: 100_000 },
+  ...rest,
+})
+
+test('a process may be killed before and after every single transaction', async () => {
+  const program = seq(
+    { do: 'chance', ms: 3 },
+    {
+      do: 'native',
+      how: 'allSettled',
+      branches: [
+        seq(run(10, 1), task(7, { flaky: 1 }), { do: 'signal', name: 'a', timeout: 5_000 }),
+        rescued(child(seq(run(23), task(500)), { timeout: 200 }), run(31)),
+        group('race', [task(90), child(run(5_000)), sleep(9_000)], { cancelRest: true }),
+      ],
+    },
+    group('allSettled', [task(40), task(50, { timeout: 3, ms: 100 }), run(5_000)], { timeout: 77 }),
+    { do: 'forget', member: task(11) },
+  )
+  const trial = trialOf(program, { signals: [{ at: 1_700, name: 'a' }] })
+  const { transactions } = await play(trial, EVICTED, 'file')
+  expect(transactions).toBeGreaterThan(30)
+  for (let transaction = 1; transaction <= transactions; transaction++) {
+    for (const committed of [false, true]) {
+      await play(trial, { ...EVICTED, kills: [{ transaction, committed }] }, 'file')
+    }
+  }
+}, 60_000)
+
+/** Each a program that once came to something else. */
+const FOUND: Record<string, Trial> = {
+  'what waits for something detached waits for something': trialOf(task(99_000, { detached: true })),
+  'a run that was stopped is not run again on replay': trialOf(seq(run(5_000), task(7), task(9)), {
+    timeout: 1_000,
+  }),
+  'a run that is cancelled between two tries is not tried again': trialOf({
+    do: 'later',
+    member: run(10, 1),
+    body: sleep(50),
+    cancel: true,
+  }),
+  'a wait that nobody waits for yet cancels the rest in time': trialOf({
+    do: 'later',
+    member: group('race', [task(10), task(5_000)], { cancelRest: true }),
+    body: sleep(500),
+    cancel: false,
+  }),
+  'a stop ends waits from the outer to the inner': trialOf(
+    rescued(group('allSettled', [group('all', [sleep(90_000)])]), task(7)),
+    { timeout: 1_000 },
+  ),
+  'what a wait has left behind is not cancelled with the wait around it': trialOf(
+    group(
+      'race',
+      [
+        task(500),
+        group('any', [task(5_000), group('all', [task(9_000), { do: 'signal', name: 'a', timeout: 10 }])]),
+      ],
+      { cancelRest: true },
+    ),
+  ),
+}
+
+describe('found by random agents', () => {
+  test.each(Object.entries(FOUND))('%s', async (_, trial) => {
+    await play(trial, EVICTED, 'memory')
+    await play(trial, UNDISTURBED, 'memory')
+  })
+})

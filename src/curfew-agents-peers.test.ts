@@ -427,41 +427,6 @@ onEachStore(
       })
       expect(seen).toEqual([1, 2, 3, 'undone'])
     })
-
-    test('retention removes an agent with its tasks, its journal and its signals', async ({ world }) => {
-      const inner = agent({ name: 'inner', run: (_: null, ctx) => ctx.schedule(remote, 7) })
-      const outer = agent({
-        name: 'outer',
-        retention: '1h',
-        run: async (_: null, ctx) => {
-          ctx.schedule(remote, 1, { detached: true, retention: '2h', delay: '1m' })
-          ctx.uuid()
-          await ctx.waitForSignal('go')
-          return ctx.all([ctx.schedule(remote, 2, { retention: '1m' }), ctx.child(inner, null)])
-        },
-      })
-      const curfew = await world.open({ agents: [outer, inner], tasks: [remote] })
-      await world.open({ agents: [outer, inner], tasks: [remote] })
-      const handle = await curfew.start(outer, null)
-      await handle.signal('go')
-      await handle.signal('go')
-      await world.runFor(5)
-      expect(await handle.result()).toEqual([2, 7])
-      const count = async () => {
-        const [row] = await world.sql(`select (select count(*)::int from curfew.tasks) as tasks,
-          (select count(*)::int from curfew.journal) as journal, (select count(*)::int from curfew.signals) as signals,
-          (select count(*)::int from curfew.events) as events`)
-        return row
-      }
-      expect(await count()).toMatchObject({ tasks: 5, signals: 1 })
-      for (let minute = 0; minute < 58; minute++) await world.clock.advance('1m')
-      expect(await count()).toMatchObject({ tasks: 5 })
-      for (let minute = 0; minute < 4; minute++) await world.clock.advance('1m')
-      // What was detached has a retention of its own.
-      expect(await count()).toMatchObject({ tasks: 1, journal: 0, signals: 0, events: 0 })
-      for (let minute = 0; minute < 65; minute++) await world.clock.advance('1m')
-      expect(await count()).toEqual({ tasks: 0, journal: 0, signals: 0, events: 0 })
-    })
   },
   ['postgres'],
 )

@@ -108,6 +108,7 @@ onEachStoreAndResidence('signals', (test, residents) => {
     await handle.signal('n', 1)
     await world.clock.advance('1m')
     expect((await handle.explain()).waits).toMatchObject([{ what: 'signal', name: 'n', until: null }])
+    expect((await handle.explain()).journal).toMatchObject({ turns: 2, results: 1 })
     await handle.signal('n', 2)
     await world.clock.settle()
     expect(await handle.result()).toEqual([1, 2])

@@ -205,11 +205,11 @@ onEachStoreAndResidence('steps of agents', (test, residents) => {
       run: async (_: null, ctx) => {
         const running = ctx.schedule(hang, null)
         const childAgent = ctx.child(child, null)
-        await ctx.sleep('1s')
         const run = ctx.run('run', async ({ signal }) => {
           signal.addEventListener('abort', () => aborted.push((signal.reason as CurfewError).code))
           await world.clock.sleep('1h', signal)
         })
+        await ctx.sleep('1s')
         const steps: StepHandle[] = [
           running,
           childAgent,
@@ -244,6 +244,57 @@ onEachStoreAndResidence('steps of agents', (test, residents) => {
       { status: 'cancelled', attempts: 0, receipt: null },
       { status: 'cancelled', attempts: 0, receipt: null },
     ])
+  })
+
+  test('what nobody awaits harms nobody, however it ends', async ({ world }) => {
+    const bad = task({ name: 'bad', run: () => fail('nobody hears it') })
+    const child = agent({ name: 'child', run: () => fail('nobody hears it either') })
+    const careless = agent({
+      name: 'careless',
+      run: async (_: null, ctx) => {
+        const handles = [ctx.schedule(bad), ctx.child(child), ctx.run('bad', () => fail('nor that'))]
+        ctx.all(handles)
+        ctx.any([ctx.waitForSignal('never', { timeout: '1s' })])
+        await ctx.sleep('2s')
+        const ends: unknown[] = []
+        for (const handle of handles) ends.push(await told(handle), await told(handle))
+        return ends
+      },
+    })
+    const curfew = await world.open({ tasks: [bad], agents: [careless, child], residents })
+    const handle = await curfew.start(careless, null)
+    await world.clock.advance('5s')
+    const [failed, ran] = [
+      ['TaskFailed', 'task_failed'],
+      ['RunFailed', 'run_failed'],
+    ]
+    expect(await handle.result()).toEqual([failed, failed, failed, failed, ran, ran])
+  })
+
+  test('a task starts when it is told to, with the options of the call', async ({ world }) => {
+    const at = task({ name: 'at', retries: 1, run: (_: null, { attempt }) => [world.now, attempt] })
+    const plans = agent({
+      name: 'plans',
+      run: async (time: number, ctx) => {
+        const calls = [
+          ctx.schedule(at, null),
+          ctx.schedule(at, null, { delay: '5s' }),
+          ctx.schedule(at, null, { startAt: new Date(time) }),
+          ctx.schedule(at, null, { queue: 'nobody', queueTimeout: '30s' }),
+        ]
+        const { completed, timedOut } = await ctx.allSettled(calls)
+        return {
+          at: completed.map(({ value }) => value),
+          kinds: timedOut.map(({ error }) => error.fields.kind),
+        }
+      },
+    })
+    const curfew = await world.open({ tasks: [at], agents: [plans], workQueues: ['default'], residents })
+    const start = world.now
+    const handle = await curfew.start(plans, start + 20_000)
+    await world.clock.advance('30s')
+    const times = [0, 5_000, 20_000].map((ms) => [start + ms, 1])
+    expect(await handle.result()).toEqual({ at: times, kinds: ['queue'] })
   })
 
   test('now, random, uuid and ids are the same every time the code comes by', async ({ world }) => {

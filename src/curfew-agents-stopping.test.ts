@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import { onEachStoreAndResidence } from '../scripts/acceptance/residence.ts'
 import type { World } from '../scripts/acceptance/world.ts'
 import { errorOf } from '../scripts/acceptance/world.ts'
-import type { Curfew } from './curfew.ts'
+import type { AgentDefinition, Curfew } from './curfew.ts'
 import { agent, Stopped, TaskCancelled, TaskFailed, TaskTimedOut, task } from './curfew.ts'
 
 /** Follows its signal; ends by itself after an hour. */
@@ -381,6 +381,37 @@ onEachStoreAndResidence('stopping agents', (test, residents) => {
     const statuses = await Promise.all(ids.map((id) => curfew.task(id).status()))
     expect(statuses).toEqual(['completed', 'completed'])
     expect((await curfew.list({ parent: ids[1] as string })).tasks).toMatchObject([{ status: 'completed' }])
+  })
+
+  test('a cancel goes down a deep tree, and comes up with all receipts', async ({ world }) => {
+    const slow = task({
+      name: 'slow',
+      run: (_: null, { signal }) => world.clock.sleep('1h', signal).catch(() => world.clock.sleep('1s')),
+    })
+    const cleaned: number[] = []
+    const nest = agent({
+      name: 'nest',
+      run: async (depth: number, ctx): Promise<unknown> => {
+        try {
+          return await (depth === 0 ? ctx.schedule(slow, null) : ctx.child(nestAgain(), depth - 1))
+        } finally {
+          await ctx.run('clean', () => cleaned.push(depth))
+        }
+      },
+    })
+    const nestAgain = (): AgentDefinition<number, unknown> => nest
+    const curfew = await world.open({ tasks: [slow], agents: [nest], residents })
+    const handle = await curfew.start(nest, 6)
+    await world.clock.settle()
+    await handle.cancel()
+    await world.clock.advance('5s')
+    const { success, ledger } = await handle.cancelled()
+    expect({ success, ledger }).toMatchObject({
+      success: true,
+      ledger: [{ name: 'slow', receipt: 'aborted' }],
+    })
+    expect(cleaned).toEqual([0, 1, 2, 3, 4, 5, 6])
+    expect((await curfew.list({ kind: 'agent', status: 'cancelled' })).tasks).toHaveLength(7)
   })
 
   test('somebody cancels a task or child of it: it is told, and goes on', async ({ world }) => {

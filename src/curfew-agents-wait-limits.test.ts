@@ -1,8 +1,8 @@
 /** Waits for several: their own limits, what becomes of the rest, who wins, and native promises over handles. */
-import { expect } from 'vitest'
+import { expect, expectTypeOf } from 'vitest'
 import { onEachStoreAndResidence } from '../scripts/acceptance/residence.ts'
 import type { World } from '../scripts/acceptance/world.ts'
-import type { AgentContext, Stopped } from './curfew.ts'
+import type { SettledOutcomes, StepHandle, Stopped } from './curfew.ts'
 import { agent, TaskCancelled, TaskFailed, TaskTimedOut, task, WaitTimedOut } from './curfew.ts'
 
 /** Takes so long, then gives it back, or fails; tells why it was stopped. */
@@ -129,39 +129,38 @@ onEachStoreAndResidence('limits of waits', (test, residents) => {
     expect(await handle.result()).toEqual({ first: 1, later: 5_000, at: start + 5_000 })
   })
 
-  const kinds = ['any', 'race', 'all'] as const
-  for (const kind of kinds) {
+  for (const kind of ['any', 'race', 'all'] as const) {
     test(`row 46: ${kind} with cancelRest cancels what is pending or runs, and nothing else`, async ({
       world,
     }) => {
       const stopped: string[] = []
       const work = workOn(world, stopped)
-      const decide = async (ctx: AgentContext, cancelRest: boolean | undefined) => {
-        const ended = ctx.schedule(work, { ms: 500 })
-        await ended
-        const handles = [
-          ctx.schedule(work, { ms: 1_000, fail: kind === 'all' }),
-          ctx.schedule(work, { ms: 10_000 }),
-          ctx.schedule(work, { ms: 20_000 }, { delay: '1h' }),
-        ]
-        const list = kind === 'all' ? [ended, ...handles] : handles
-        const options = cancelRest === undefined ? {} : { cancelRest }
-        const outcome = await ctx[kind](list, options).catch(
-          (reason: unknown) => reason instanceof TaskFailed,
-        )
-        await ctx.sleep('1ms')
-        return outcome
-      }
       const races = agent({
         name: 'races',
-        run: (rest: boolean | null, ctx) => decide(ctx, rest ?? undefined),
+        run: async (_: null, ctx) => {
+          const ended = ctx.schedule(work, { ms: 500 })
+          await ended
+          const handles = [
+            ctx.schedule(work, { ms: 1_000, fail: kind === 'all' }),
+            ctx.schedule(work, { ms: 10_000 }),
+            ctx.schedule(work, { ms: 20_000 }, { delay: '1h' }),
+          ]
+          const list = kind === 'all' ? [ended, ...handles] : handles
+          const outcome = await ctx[kind](list, { cancelRest: true }).catch(
+            (reason: unknown) => reason instanceof TaskFailed,
+          )
+          await ctx.waitForSignal('go')
+          return outcome
+        },
       })
       const curfew = await world.open({ tasks: [work], agents: [races], residents })
-      const cancels = await curfew.start(races, true)
+      const handle = await curfew.start(races, null)
       await world.clock.advance('2s')
-      expect(await cancels.result()).toEqual(kind === 'all' ? true : { index: 0, value: 1_000 })
+      const { tasks } = await curfew.list({ parent: handle.id })
+      await handle.signal('go')
+      await world.clock.settle()
+      expect(await handle.result()).toEqual(kind === 'all' ? true : { index: 0, value: 1_000 })
       expect(stopped).toEqual(['10000 cancelled'])
-      const { tasks } = await curfew.list({ parent: cancels.id })
       const told = tasks.map(({ status, attempts, receipt }) => [status, attempts, receipt]).toReversed()
       const first = kind === 'all' ? ['failed', 1, null] : ['completed', 1, null]
       expect(told).toEqual([
@@ -292,5 +291,56 @@ onEachStoreAndResidence('limits of waits', (test, residents) => {
       settled: ['fulfilled', 'rejected'],
     })
     expect((await curfew.list({ parent: handle.id })).tasks).toHaveLength(5)
+  })
+
+  test('the values of a list keep their places, and their types', async ({ world }) => {
+    const work = workOn(world)
+    const upper = task({ name: 'upper', run: (text: string) => text.toUpperCase() })
+    const typed = agent({
+      name: 'typed',
+      run: async (_: null, ctx) => {
+        const both = [ctx.schedule(work, {}), ctx.schedule(upper, 'four')] as const
+        const all = ctx.all([ctx.schedule(work, {}), ctx.schedule(upper, 'four')])
+        expectTypeOf(all).toEqualTypeOf<StepHandle<[number, string]>>()
+        expectTypeOf(ctx.any(both)).toEqualTypeOf<StepHandle<{ index: number; value: number | string }>>()
+        expectTypeOf(ctx.race(both)).toEqualTypeOf<StepHandle<{ index: number; value: number | string }>>()
+        expectTypeOf(ctx.allSettled(both)).toEqualTypeOf<StepHandle<SettledOutcomes<[number, string]>>>()
+        expectTypeOf(ctx.all(['a'].map((text) => ctx.schedule(upper, text)))).toEqualTypeOf<
+          StepHandle<string[]>
+        >()
+        const native = await Promise.all(both)
+        expectTypeOf(native).toEqualTypeOf<[number, string]>()
+        return [await all, native, (await ctx.allSettled(both)).outcomes[1]]
+      },
+    })
+    const curfew = await world.open({ tasks: [work, upper], agents: [typed], residents })
+    const handle = await curfew.start(typed, null)
+    await world.clock.settle()
+    const values = [0, 'FOUR']
+    expect(await handle.result()).toEqual([values, values, { index: 1, status: 'completed', value: 'FOUR' }])
+  })
+
+  test('one handle twice, waits within waits, and a wait beside one of its own', async ({ world }) => {
+    const work = workOn(world)
+    const nested = agent({
+      name: 'nested',
+      run: async (_: null, ctx) => {
+        const a = ctx.schedule(work, { ms: 1_000 })
+        const b = ctx.schedule(work, { ms: 2_000 })
+        const twice = await ctx.all([a, a])
+        const within = ctx.race([ctx.all([a, b]), ctx.sleep('10s')])
+        const short = ctx.all([b], { timeout: '500ms', cancelRest: false })
+        const settled = await ctx.allSettled([within, short, b])
+        return { twice, statuses: settled.outcomes.map(({ status }) => status), first: await within }
+      },
+    })
+    const curfew = await world.open({ tasks: [work], agents: [nested], residents })
+    const handle = await curfew.start(nested, null)
+    await world.clock.advance('2s')
+    expect(await handle.result()).toEqual({
+      twice: [1_000, 1_000],
+      statuses: ['completed', 'timed_out', 'completed'],
+      first: { index: 0, value: [1_000, 2_000] },
+    })
   })
 })

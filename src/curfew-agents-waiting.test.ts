@@ -1,8 +1,8 @@
 /** What wakes an agent and what it is told: waits for one, for all, for the first; their limits and their rest. */
-import { expect, expectTypeOf } from 'vitest'
+import { expect } from 'vitest'
 import { onEachStoreAndResidence } from '../scripts/acceptance/residence.ts'
 import type { World } from '../scripts/acceptance/world.ts'
-import type { AgentHandle, SettledOutcomes, StepHandle } from './curfew.ts'
+import type { AgentHandle } from './curfew.ts'
 import { AllTasksFailed, agent, TaskCancelled, TaskFailed, TaskTimedOut, task } from './curfew.ts'
 
 /** Takes so long, then gives its name back, or fails. */
@@ -197,6 +197,38 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
     }
   })
 
+  test('row 28: a task that ends while its agent goes to wait for it wakes it', async ({ world }) => {
+    const gates: (() => void)[] = []
+    const gated = task({
+      name: 'gated',
+      run: (turns: number) => new Promise<number>((resolve) => (gates[turns] = () => resolve(turns))),
+    })
+    let released: Promise<void> | null = null
+    const openLater = async (turns: number) => {
+      for (let i = 0; i < turns; i++) await new Promise((resolve) => setImmediate(resolve))
+      gates[turns]?.()
+    }
+    const waits = agent({
+      name: 'waits',
+      run: async (turns: number, ctx) => {
+        const handle = ctx.schedule(gated, turns)
+        await ctx.sleep('1s')
+        await ctx.run('open later', () => {
+          released = openLater(turns)
+        })
+        return handle
+      },
+    })
+    const curfew = await world.open({ tasks: [gated], agents: [waits], residents })
+    for (let turns = 0; turns < 15; turns++) {
+      const handle = await curfew.start(waits, turns)
+      await world.clock.advance('1s')
+      await released
+      await world.clock.settle()
+      expect(await handle.view()).toMatchObject({ status: 'completed', output: `${turns}` })
+    }
+  })
+
   test('row 29: the last two ends at the same moment wake it once', async ({ world }) => {
     const work = workOn(world)
     const joins = agent({
@@ -293,6 +325,7 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
           ctx.schedule(work, { ms: 100, fail: true }),
           ctx.schedule(work, { ms: 200, fail: true }),
           ctx.schedule(work, { ms: 300 }),
+          ctx.schedule(work, { ms: 60_000 }),
         ])
         return { ...won, at: ctx.now() }
       },
@@ -360,56 +393,5 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
     await world.clock.advance('5s')
     const won = { index: 0, value: 'after 2000' }
     expect(await handle.result()).toEqual({ lost: true, won, slept: { index: 1 } })
-  })
-
-  test('the values of a list keep their places, and their types', async ({ world }) => {
-    const work = workOn(world)
-    const length = task({ name: 'length', run: (text: string) => text.length })
-    const typed = agent({
-      name: 'typed',
-      run: async (_: null, ctx) => {
-        const both = [ctx.schedule(work, {}), ctx.schedule(length, 'four')] as const
-        const all = ctx.all([ctx.schedule(work, {}), ctx.schedule(length, 'four')])
-        expectTypeOf(all).toEqualTypeOf<StepHandle<[string, number]>>()
-        expectTypeOf(ctx.any(both)).toEqualTypeOf<StepHandle<{ index: number; value: string | number }>>()
-        expectTypeOf(ctx.race(both)).toEqualTypeOf<StepHandle<{ index: number; value: string | number }>>()
-        expectTypeOf(ctx.allSettled(both)).toEqualTypeOf<StepHandle<SettledOutcomes<[string, number]>>>()
-        expectTypeOf(ctx.all(['a'].map((text) => ctx.schedule(length, text)))).toEqualTypeOf<
-          StepHandle<number[]>
-        >()
-        const native = await Promise.all(both)
-        expectTypeOf(native).toEqualTypeOf<[string, number]>()
-        return [await all, native, (await ctx.allSettled(both)).outcomes[1]]
-      },
-    })
-    const curfew = await world.open({ tasks: [work, length], agents: [typed], residents })
-    const handle = await curfew.start(typed, null)
-    await world.clock.settle()
-    const values = ['after 0', 4]
-    expect(await handle.result()).toEqual([values, values, { index: 1, status: 'completed', value: 4 }])
-  })
-
-  test('one handle twice, waits within waits, and a wait beside one of its own', async ({ world }) => {
-    const work = workOn(world)
-    const nested = agent({
-      name: 'nested',
-      run: async (_: null, ctx) => {
-        const a = ctx.schedule(work, { ms: 1_000 })
-        const b = ctx.schedule(work, { ms: 2_000 })
-        const twice = await ctx.all([a, a])
-        const within = ctx.race([ctx.all([a, b]), ctx.sleep('10s')])
-        const short = ctx.all([b], { timeout: '500ms', cancelRest: false })
-        const settled = await ctx.allSettled([within, short, b])
-        return { twice, statuses: settled.outcomes.map(({ status }) => status), first: await within }
-      },
-    })
-    const curfew = await world.open({ tasks: [work], agents: [nested], residents })
-    const handle = await curfew.start(nested, null)
-    await world.clock.advance('2s')
-    expect(await handle.result()).toEqual({
-      twice: ['after 1000', 'after 1000'],
-      statuses: ['completed', 'timed_out', 'completed'],
-      first: { index: 0, value: ['after 1000', 'after 2000'] },
-    })
   })
 })

@@ -183,6 +183,25 @@ onEachStore('agents', (test) => {
     expect(sums).toEqual(Array.from({ length: 20 }, (_, n) => n + 1))
   })
 
+  test('children of children run where there is one turn at a time, and none stays in memory', async ({
+    world,
+  }) => {
+    const nest = agent({
+      name: 'nest',
+      run: async (depth: number, ctx): Promise<number> => {
+        if (depth === 0) return ctx.schedule(add, { a: 0, b: 1 })
+        const both = await ctx.all([ctx.child(nestAgain(), depth - 1), ctx.child(nestAgain(), depth - 1)])
+        return both[0] + both[1]
+      },
+    })
+    const nestAgain = (): AgentDefinition<number, number> => nest
+    const curfew = await world.open({ tasks: [add], agents: [nest], turns: 1, residents: { bytes: 0 } })
+    const handle = await curfew.start(nest, 4)
+    await world.clock.settle()
+    expect(await handle.result()).toBe(16)
+    expect((await curfew.list({ kind: 'agent', status: 'completed' })).tasks).toHaveLength(31)
+  })
+
   test('row 36: after a timeout the same task with the same input is a new one', async ({ world }) => {
     const runs: string[] = []
     const slow = task({

@@ -37,6 +37,8 @@ export interface ChaosOptions {
 /** What runs in the engines, and how it is judged. */
 export interface ChaosLoad<Kept, Figures> {
   program: string
+  /** Who is not killed at once lives so long at most. */
+  longestLifeMs: number
   audit(facts: readonly Fact[], records: readonly Kept[], rules: AuditRules): Complaint[]
   summarize(records: readonly Kept[], run: Run): Figures
 }
@@ -50,13 +52,13 @@ export interface ChaosReport<Figures> {
 
 const TASKS: ChaosLoad<TaskRecord, Summary> = {
   program: path.join(import.meta.dirname, 'program.ts'),
+  longestLifeMs: 4_000,
   audit,
   summarize,
 }
 const POSTGRES_PROCESSES = 3
 const OPEN_WITHIN_MS = 30_000
 const EARLY_MS = 500
-const LATE_MS = 4_000
 const FINISH_WITHIN_MS = 240_000
 
 export function runChaos(options: ChaosOptions): Promise<ChaosReport<Summary>> {
@@ -142,7 +144,8 @@ class ChaosRun<Kept, Figures> {
       const exited = once(child, 'exit')
       if (!(await this.#heard(child, 'opening'))) continue
       const early = this.#random.chance(0.5)
-      const lifeMs = early ? this.#random.between(0, EARLY_MS) : this.#random.between(EARLY_MS, LATE_MS)
+      const { longestLifeMs } = this.#load
+      const lifeMs = early ? this.#random.between(0, EARLY_MS) : this.#random.between(EARLY_MS, longestLifeMs)
       await this.#live(child, kills ? lifeMs : Infinity)
       if (child.exitCode !== null || child.signalCode !== null) {
         this.#died(child)

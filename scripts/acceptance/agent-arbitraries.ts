@@ -15,11 +15,14 @@ const maybe = <T>(values: fc.Arbitrary<T>, weights: [number, number]) =>
 const often = fc.constantFrom(true, true, true, false)
 const rarely = fc.constantFrom(false, false, false, false, true)
 
-/** `longestMs`: no wait and no try is longer. The longer it may be, the fewer programs have no order. */
-export function trials(longestMs: number): fc.Arbitrary<Trial> {
+/**
+ * `longestMs`: no wait and no try is longer. The longer it may be, the fewer programs have no order.
+ * `runLimits`: runs may have one, which does not outlive a process.
+ */
+export function trials(longestMs: number, runLimits = false): fc.Arbitrary<Trial> {
   const time = fc.noBias(fc.integer({ min: 1, max: longestMs * 3 }))
   return fc.record({
-    program: programs(longestMs),
+    program: programs(longestMs, runLimits),
     timeout: maybe(time, [1, 3]),
     cleanup: sometimes(time, fc.constant(0), [3, 1]),
     signals: fc.array(fc.record({ at: time, name: fc.constantFrom(...SIGNAL_NAMES) }), { maxLength: 5 }),
@@ -47,7 +50,7 @@ export function disturbances(longestMs: number, transactions: number): fc.Arbitr
   })
 }
 
-function programs(longestMs: number): fc.Arbitrary<Program> {
+function programs(longestMs: number, runLimits: boolean): fc.Arbitrary<Program> {
   const ms = fc.noBias(fc.integer({ min: 1, max: longestMs }))
   const how = fc.constantFrom<How>('all', 'allSettled', 'any', 'race')
   const task: fc.Arbitrary<TaskNode> = fc
@@ -67,6 +70,7 @@ function programs(longestMs: number): fc.Arbitrary<Program> {
     ms,
     end: fc.constantFrom('ok', 'ok', 'ok', 'fail'),
     flaky: fc.constantFrom(0, 0, 1),
+    timeout: runLimits ? maybe(ms, [1, 1]) : fc.constant(null),
   })
   const sleep: fc.Arbitrary<Member> = fc.record({ do: fc.constant('sleep' as const), ms })
   const signal: fc.Arbitrary<Member> = fc.record({

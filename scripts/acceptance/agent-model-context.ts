@@ -1,6 +1,7 @@
 // The `ctx` of the model: handles that are settled by moments of its timeline, and waits for several of them.
 
 import { CurfewError } from '../../src/core/errors.ts'
+import type { Failure } from '../../src/core/failure.ts'
 import { failureOf } from '../../src/core/failure.ts'
 import type { Outcome } from '../../src/core/settled-outcomes.ts'
 import { settledOutcomes } from '../../src/core/settled-outcomes.ts'
@@ -18,6 +19,9 @@ import type { How } from './agent-programs.ts'
 import { BACKOFF_MS } from './agent-programs.ts'
 
 export type End = { value: unknown } | { error: Error }
+
+type RunFunction = (run: { signal: AbortSignal; attempt: number }) => unknown
+type RunOptions = { retries?: number; timeout?: number }
 
 export class ModelHandle implements StepHandle {
   id = ''
@@ -143,26 +147,40 @@ export function modelContext(agent: ModelAgent) {
     return handle
   }
 
-  const run = async (
-    handle: ModelHandle,
-    fn: (run: { signal: AbortSignal; attempt: number }) => unknown,
-    retries: number,
-    stop: AbortController,
-  ): Promise<void> => {
+  const tryOnce = (fn: RunFunction, attempt: number, timeout: number | null, stopped: AbortSignal) => {
+    const over = new AbortController()
+    const signal = AbortSignal.any([stopped, over.signal])
+    return new Promise<{ value: unknown } | { failure: Failure; error: Error }>((resolve) => {
+      const moment = agent.at(timeline.now + (timeout ?? Infinity), () => {
+        over.abort()
+        const failure = { code: 'timed_out', message: '', retryable: true }
+        resolve({ failure, error: new WaitTimedOut('', timeout ?? 0) })
+      })
+      const fails = (thrown: unknown) => {
+        moment.cancel()
+        const failure = failureOf(thrown)
+        resolve({ failure, error: new RunFailed('', failure) })
+      }
+      Promise.resolve(fn({ signal, attempt })).then((value) => {
+        moment.cancel()
+        resolve({ value })
+      }, fails)
+    })
+  }
+
+  const run = async (handle: ModelHandle, fn: RunFunction, options: RunOptions, stopped: AbortSignal) => {
+    const { retries = 0, timeout = null } = options
     for (let attempt = 1; ; attempt++) {
-      const ended = await Promise.resolve(fn({ signal: stop.signal, attempt })).then(
-        (value) => ({ value }),
-        (thrown: unknown) => failureOf(thrown),
-      )
-      if ('value' in ended) return void soon(() => handle.settle(ended))
-      if (ended.retryable && attempt <= retries && !stop.signal.aborted) {
+      const end = await tryOnce(fn, attempt, timeout, stopped)
+      if ('value' in end) return void soon(() => handle.settle(end))
+      if (end.failure.retryable && attempt <= retries && !stopped.aborted) {
         await new Promise<void>((resolve) => {
           agent.at(timeline.now + BACKOFF_MS, resolve)
-          stop.signal.addEventListener('abort', () => resolve())
+          stopped.addEventListener('abort', () => resolve())
         })
-        if (!stop.signal.aborted) continue
+        if (!stopped.aborted) continue
       }
-      return void soon(() => handle.settle({ error: new RunFailed('', ended) }))
+      return void soon(() => handle.settle({ error: end.error }))
     }
   }
 
@@ -191,11 +209,11 @@ export function modelContext(agent: ModelAgent) {
       })
       return handle
     },
-    run(_: string, fn: Parameters<typeof run>[1], { retries = 0 }: { retries?: number } = {}) {
+    run(_: string, fn: RunFunction, options: RunOptions) {
       const handle = step('run')
       const stop = new AbortController()
       handle.cancel = () => stop.abort(new CurfewError('cancelled', ''))
-      void run(handle, fn, retries, stop)
+      void run(handle, fn, options, stop.signal)
       return handle
     },
     cancel: (handle: ModelHandle) => {

@@ -57,6 +57,7 @@ async function play(trial: Trial, timeline: Timeline, exact: boolean): Promise<E
   }
   timeline.at(trial.cancelAt, () => root.cancel())
   await timeline.run()
+  if (!exact) for (const work of model.works.values()) work.endedAt = 0
   return { works: model.works, overAt: timeline.now, tied: timeline.tied }
 }
 

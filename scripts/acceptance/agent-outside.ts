@@ -17,7 +17,6 @@ export interface Generation {
 
 /** A task or an effect. */
 interface Done {
-  firstAt: number
   /** When the last try ends, and its number. */
   endAt: number
   tries: number
@@ -42,10 +41,12 @@ export class Outside {
   } {
     const work = task({
       name: 'work',
+      retention: '400d',
       run: (input: WorkInput, ctx) => this.#work(generation, input, ctx),
     })
     const program: AgentDefinition<ProgramInput> = agent({
       name: 'program',
+      retention: '400d',
       run: (input: ProgramInput, ctx) => interpret(input, ctx, this.#probe(generation, work, program)),
     })
     return { work, program }
@@ -94,10 +95,11 @@ export class Outside {
   async #effect(
     generation: Generation,
     key: string,
-    { ms, end, flaky }: RunNode,
+    { ms, end, flaky, timeout }: RunNode,
     signal: AbortSignal,
   ): Promise<void> {
-    await this.#try(generation, key, { ms, end, flaky, pauseMs: BACKOFF_MS }, signal)
+    const pauseMs = timeout === null ? BACKOFF_MS : null
+    await this.#try(generation, key, { ms, end, flaky, pauseMs, isLimited: timeout !== null }, signal)
   }
 
   async #work(
@@ -105,24 +107,25 @@ export class Outside {
     { ms, end, flaky }: WorkInput,
     { taskId, signal }: TaskContext,
   ): Promise<string> {
-    await this.#try(generation, taskId, { ms, end, flaky, pauseMs: null }, signal)
+    await this.#try(generation, taskId, { ms, end, flaky, pauseMs: null, isLimited: false }, signal)
     return taskId
   }
 
   /**
    * `pauseMs`: between tries, where whoever asks may have forgotten that it has to wait; null: where it never does.
-   * Asked again before its present try is over (or at that very moment) it goes on with that one.
+   * Asked again before its present try is over (or at that very moment) it goes on with that one, unless it is
+   * limited and was stopped for that.
    */
   async #try(
     generation: Generation,
     key: string,
-    plan: WorkInput & { pauseMs: number | null },
+    plan: WorkInput & { pauseMs: number | null; isLimited: boolean },
     signal: AbortSignal,
   ): Promise<void> {
     const { clock } = generation
     if (!generation.alive) return until(clock, Infinity, signal)
     const now = clock.wall()
-    const done = this.#done.get(key) ?? { firstAt: now, endAt: -1, tries: 0, starts: new Set(), seen: false }
+    const done = this.#done.get(key) ?? { endAt: -1, tries: 0, starts: new Set(), seen: false }
     this.#done.set(key, done)
     if (signal.aborted) this.problems.push(`${key}: was started after it had to stop`)
     if (done.seen) this.problems.push(`${key}: ran again after its result was used`)
@@ -136,7 +139,9 @@ export class Outside {
     const start = `${generation.no} ${tries}`
     if (done.starts.has(start)) this.problems.push(`${key}: ran twice in one process`)
     done.starts.add(start)
-    await until(clock, done.endAt, signal)
+    await until(clock, done.endAt, signal).finally(() => {
+      if (plan.isLimited && signal.aborted) done.endAt = -1
+    })
     if (tries <= plan.flaky) throw new Error('flaky')
     if (plan.end === 'fail') throw new HandlerError('broken', { code: 'broken', retryable: false })
   }

@@ -29,7 +29,8 @@ export type Member =
       timeout: number | null
       detached: boolean
     }
-  | { do: 'run'; ms: number; end: 'ok' | 'fail'; flaky: number }
+  /** `timeout`: of each try. It does not outlive the process, so only for one that is not disturbed. */
+  | { do: 'run'; ms: number; end: 'ok' | 'fail'; flaky: number; timeout: number | null }
   | { do: 'sleep'; ms: number }
   | { do: 'signal'; name: string; timeout: number | null }
   | { do: 'child'; body: Program; timeout: number | null; cleanup: number; detached: boolean }
@@ -121,7 +122,11 @@ export async function interpret(
         }
       }
       case 'run': {
-        const options = { retries: node.flaky, backoff: BACKOFF }
+        const options = {
+          retries: node.flaky,
+          backoff: BACKOFF,
+          ...(node.timeout !== null && { timeout: node.timeout }),
+        }
         const handle = ctx.run('effect', ({ signal }) => probe.effect(agentId, place, node, signal), options)
         return {
           handle,

@@ -261,7 +261,7 @@ export function wantsSignals(row: TaskRow, input: AgentInput): boolean {
 }
 
 function due(draft: AgentDraft): void {
-  const { row, policy, now } = draft
+  const { row, now } = draft
   const { deadlineAt } = row
   if (deadlineAt !== null && deadlineAt <= now && draft.codeAlive) {
     if (row.status === 'cancelling') abandonCleanup(draft)

@@ -143,7 +143,8 @@ export class TurnDesk {
   #answer({ agentId, token }: TurnReport, answered: Answered<Answer> | undefined): TurnAnswer {
     const answer = answered && 'answer' in answered ? answered.answer : null
     if (answer?.type === 'turn' && answer.state === 'more') {
-      return { type: 'more', results: answer.results ?? [], upTo: answer.upTo ?? 0 }
+      const now = this.#parts.time.now()
+      return { type: 'more', results: answer.results ?? [], upTo: answer.upTo ?? 0, now }
     }
     if (this.#live.get(agentId) === token) this.#live.delete(agentId)
     if (answer?.type === 'turn') return { type: answer.state === 'suspended' ? 'suspended' : 'ended' }

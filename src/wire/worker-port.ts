@@ -109,7 +109,8 @@ export interface TurnReport {
 }
 
 export type TurnAnswer =
-  | { type: 'more'; results: JournalResult[]; upTo: number }
+  /** `now`: the store's time, not before that of the results. */
+  | { type: 'more'; results: JournalResult[]; upTo: number; now: number }
   | { type: 'suspended' }
   | { type: 'ended' }
   | { type: 'stale' }

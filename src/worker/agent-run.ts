@@ -18,10 +18,11 @@ import { createAgentContext } from './agent-context.ts'
 import { Group } from './agent-group.ts'
 import type { ReplayedJournal } from './agent-journal-match.ts'
 import type { RunPlan } from './agent-runs.ts'
-import { executeRun } from './agent-runs.ts'
+import { executeRun, RunGate } from './agent-runs.ts'
 import type { Waitable } from './agent-step.ts'
 import { Step } from './agent-step.ts'
 import { resultBytes, stepEnd, stepWaits } from './agent-step-end.ts'
+import { bareReport } from './turn-report.ts'
 
 export interface RunHost {
   clock: Clock
@@ -39,6 +40,8 @@ export interface RunHost {
 
 /** News of a turn that runs may be lost with a process: it asks by itself. */
 const ASK_EVERY_MS = 5_000
+/** Steps whose code is given something at once. */
+const TELLING: readonly NewStep['kind'][] = ['task', 'agent', 'now', 'random', 'uuid']
 /** What a step costs in memory beside its values. */
 const STEP_BYTES = 300
 
@@ -58,7 +61,8 @@ export class AgentRun {
   /** While it is replayed. */
   #journal: ReplayedJournal | null
   #phase: Phase = 'settling'
-  #arrivedAt: number
+  /** What the store's time is ahead of this process's monotonic one, at least. */
+  #aheadMs: number
   #nextStep = 0
   #seen = 0
   #upTo: number
@@ -74,6 +78,7 @@ export class AgentRun {
   readonly #groups = new Set<Group>()
   readonly #onTime = new Map<number, () => void>()
   #openRuns = 0
+  readonly #gate = new RunGate()
   #touched = false
   #end: End | null = null
   #mismatch: JournalMismatch | null = null
@@ -89,7 +94,7 @@ export class AgentRun {
     this.#journal = journal
     this.#inbox = journal ? [...journal.results] : [...turn.results]
     this.#upTo = turn.upTo
-    this.#arrivedAt = host.clock.monotonic()
+    this.#aheadMs = turn.now - host.clock.monotonic()
     this.bytes = turn.input.length + (journal?.bytes ?? 0)
   }
 
@@ -128,7 +133,7 @@ export class AgentRun {
 
   /** The store's time, as far as it is known here. */
   now(): number {
-    return Math.floor(this.turn.now + this.#host.clock.monotonic() - this.#arrivedAt)
+    return Math.floor(this.#host.clock.monotonic() + this.#aheadMs)
   }
 
   newId(prefix: 't' | 'g'): string {
@@ -153,8 +158,7 @@ export class AgentRun {
   resume(turn: Turn): void {
     this.#nextTurn = null
     this.turn = turn
-    this.#arrivedAt = this.#host.clock.monotonic()
-    this.#take(turn.results, turn.upTo)
+    this.#take(turn.results, turn.upTo, turn.now)
     this.#phase = 'settling'
     this.#tickSoon()
   }
@@ -176,20 +180,7 @@ export class AgentRun {
   async release(): Promise<void> {
     if (!this.live) return this.drop()
     this.drop()
-    const { agentId, rootId, token } = this.turn
-    const { seen } = this.turn
-    const state = { type: 'released' } as const
-    await this.#host.report({
-      type: 'turn',
-      agentId,
-      rootId,
-      token,
-      seen,
-      steps: [],
-      ran: [],
-      withdrawn: [],
-      state,
-    })
+    await this.#host.report(bareReport(this.turn, { type: 'released' }))
   }
 
   // What the context calls.
@@ -218,6 +209,7 @@ export class AgentRun {
       }
     }
     this.#outgoing.push(step)
+    if (TELLING.includes(step.kind)) this.#gate.told(no)
     return { no, replayed: false }
   }
 
@@ -243,9 +235,9 @@ export class AgentRun {
     step.stop = () => stop.abort(this.#stopped ?? new CurfewError('cancelled', 'it was cancelled'))
     this.#openRuns++
     const { clock, randomness } = this.#host
-    void executeRun(plan, { clock, randomness, stopped: stop.signal }).then((outcome) =>
-      this.#hasRun(step, outcome),
-    )
+    this.#gate.pass(async () => {
+      this.#hasRun(step, await executeRun(plan, { clock, randomness, stopped: stop.signal }))
+    })
   }
 
   /** Something of it was used: whether it goes on or waits has to be looked at again. */
@@ -380,7 +372,8 @@ export class AgentRun {
     if (this.dead) return
     switch (answer.type) {
       case 'more':
-        this.#take(answer.results, answer.upTo)
+        this.#gate.recorded(steps.at(-1)?.no ?? -1)
+        this.#take(answer.results, answer.upTo, answer.now)
         this.#phase = 'settling'
         if (this.#inbox.length > 0 || this.#hasNews || state.type !== 'open') return this.#tickSoon()
         return this.#waitOpen()
@@ -410,7 +403,8 @@ export class AgentRun {
     return this.#touched || this.#end !== null || this.#outgoing.length > 0 || this.#ran.length > 0
   }
 
-  #take(results: readonly JournalResult[], upTo: number): void {
+  #take(results: readonly JournalResult[], upTo: number, now: number): void {
+    this.#aheadMs = Math.max(this.#aheadMs, now - this.#host.clock.monotonic())
     for (const result of results) if (result.seq > this.#seen) this.#inbox.push(result)
     this.#upTo = Math.max(this.#upTo, upTo)
   }

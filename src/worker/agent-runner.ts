@@ -13,6 +13,7 @@ import type { Turn, TurnAnswer, TurnReport, WorkerSession } from '../wire/worker
 import { ReplayedJournal } from './agent-journal-match.ts'
 import type { RunHost } from './agent-run.ts'
 import { AgentRun } from './agent-run.ts'
+import { bareReport } from './turn-report.ts'
 
 export interface AgentRunnerOptions {
   agents: readonly AgentDefinition[]
@@ -163,34 +164,13 @@ export class AgentRunner {
     return pages
   }
 
-  async #giveBack({ agentId, rootId, token, seen }: Turn): Promise<void> {
-    const state = { type: 'released' } as const
-    await this.#report({
-      type: 'turn',
-      agentId,
-      rootId,
-      token,
-      seen,
-      steps: [],
-      ran: [],
-      withdrawn: [],
-      state,
-    })
+  async #giveBack(turn: Turn): Promise<void> {
+    await this.#report(bareReport(turn, { type: 'released' }))
   }
 
-  async #park({ agentId, rootId, token, seen }: Turn, reason: string): Promise<void> {
+  async #park(turn: Turn, reason: string): Promise<void> {
     const state = { type: 'parked', reason, code: 'journal_unreadable', step: null } as const
-    await this.#report({
-      type: 'turn',
-      agentId,
-      rootId,
-      token,
-      seen,
-      steps: [],
-      ran: [],
-      withdrawn: [],
-      state,
-    })
+    await this.#report(bareReport(turn, state))
   }
 
   #suspended(run: AgentRun): void {

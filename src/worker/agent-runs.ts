@@ -19,11 +19,39 @@ export interface RunPlan {
 
 const TIMED_OUT = Symbol('timed out')
 
+/**
+ * What a run may use, an id or a time, has to be on record before it begins: when it is tried again after a crash it
+ * is given the same.
+ */
+export class RunGate {
+  /** The last step that told the code something, and the last that is on record. */
+  #told = -1
+  #recorded = -1
+  #waiting: { behind: number; begin: () => Promise<void> }[] = []
+
+  told(no: number): void {
+    this.#told = no
+  }
+
+  recorded(no: number): void {
+    this.#recorded = Math.max(this.#recorded, no)
+    const waiting = this.#waiting
+    this.#waiting = waiting.filter(({ behind }) => behind > this.#recorded)
+    for (const { behind, begin } of waiting) if (behind <= this.#recorded) void begin()
+  }
+
+  pass(begin: () => Promise<void>): void {
+    if (this.#told <= this.#recorded) void begin()
+    else this.#waiting.push({ behind: this.#told, begin })
+  }
+}
+
 /** Never rejects. Once `stopped` aborts, its own signal does and it is not tried again. */
 export async function executeRun(
   plan: RunPlan,
   parts: { clock: Clock; randomness: Randomness; stopped: AbortSignal },
 ): Promise<RunOutcome> {
+  if (parts.stopped.aborted) return { failure: failureOf(parts.stopped.reason) }
   for (let attempt = 1; ; attempt++) {
     const outcome = await tryOnce(plan, attempt, parts)
     const again =
