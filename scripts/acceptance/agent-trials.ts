@@ -190,14 +190,13 @@ export class TrialRun {
     this.#process = null
   }
 
-  /** Whatever happens, nothing is worth a warning, but for the deaths of others. */
+  /** Whatever happens, nothing is worth a warning; over PostgreSQL it is that leases are over. */
   #logger(generation: Generation): Logger {
     const quiet = () => undefined
     const loud = (fields: object, message: string) => {
-      const isDeath = !this.#isExact && 'silentMs' in fields
-      if (generation.alive && !isDeath) this.#lines.push(`${message} ${JSON.stringify(fields)}`)
+      if (generation.alive) this.#lines.push(`${message} ${JSON.stringify(fields)}`)
     }
-    return { debug: quiet, info: quiet, warn: loud, error: loud }
+    return { debug: quiet, info: quiet, warn: this.#isExact ? loud : quiet, error: loud }
   }
 
   #watched(database: DatabaseSync, sql: string, exec: DatabaseSync['exec']): void {

@@ -1,6 +1,5 @@
 /** What programs call: typed by the definitions, over the service port. */
 import type { Duration } from '../core/duration.ts'
-import { durationMs, isZero } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
@@ -9,6 +8,7 @@ import { TASK_STATUSES } from '../core/states.ts'
 import type { AgentDefinition, AgentOptions } from '../definitions/agent.ts'
 import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { parseInput } from '../definitions/input-schema.ts'
+import { startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition, TaskOptions } from '../definitions/task.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkName } from '../definitions/task-policy.ts'
@@ -91,7 +91,7 @@ export class Client {
       kind: 'task' as const,
       name: definition.name,
       policy: policyOf(definition, taskOptions),
-      start: startOf(definition.name, delay, startAt),
+      start: startTime(`task ${definition.name}`, delay, startAt),
     }
     const tasks: ScheduleRequest['tasks'] = []
     for (const [i, input] of inputs.entries()) {
@@ -221,20 +221,4 @@ function policyOf(
 ): TaskPolicy {
   for (const _ in options) return applyOptions(`task ${definition.name}`, definition.policy, options, 'call')
   return definition.policy
-}
-
-function startOf(
-  name: string,
-  delay: Duration | undefined,
-  startAt: Date | number | undefined,
-): ScheduleRequest['start'] {
-  if (delay !== undefined && startAt !== undefined) {
-    throw new CurfewError('invalid_option', `task ${name}: delay and startAt exclude each other`)
-  }
-  if (startAt !== undefined) {
-    const at = Number(startAt)
-    if (!Number.isFinite(at)) throw new CurfewError('invalid_option', `task ${name}: startAt is not a time`)
-    return { at: Math.ceil(at) }
-  }
-  return { delayMs: delay === undefined || isZero(delay) ? 0 : durationMs(delay, `task ${name}: delay`) }
 }

@@ -51,7 +51,7 @@ function* existing(
     if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
     throw new CurfewError(
       'key_conflict',
-      `task ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
+      `${'kind' in task ? task.kind : 'task'} ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
       {
         hint: 'A key stands for one piece of work: use another key for another input.',
         fields: { key: task.key, taskId: row?.id },

@@ -18,6 +18,7 @@ import type {
 } from '../definitions/agent.ts'
 import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { checkInputNow } from '../definitions/input-schema.ts'
+import { startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
 import type { GroupKind } from './agent-group.ts'
@@ -30,6 +31,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
 
   const group = (kind: GroupKind, handles: readonly StepHandle[], options: WaitOptions = {}): Group => {
     const members = checkHandles(run, at(kind), handles)
+    checkKeys(at(kind), options, ['timeout', 'cancelRest'])
     if (members.length === 0 && (kind === 'any' || kind === 'race')) {
       throw new CurfewError('invalid_argument', `${at(kind)}: the list is empty, so nothing could ever win`)
     }
@@ -100,7 +102,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
       const policy = Object.keys(taskOptions).length
         ? applyOptions(`task ${definition.name}`, definition.policy, taskOptions, 'call')
         : definition.policy
-      const start = startOf(at(`schedule ${definition.name}`), delay, startAt)
+      const start = startTime(at(`schedule ${definition.name}`), delay, startAt)
       return work('task', definition, input, policy, { start, detached })
     },
     child(definition: AgentDefinition, input?: unknown, options: ChildOptions = {}) {
@@ -130,6 +132,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
     },
     waitForSignal(name: string, options: { timeout?: Duration } = {}) {
       checkName(at('waitForSignal: name'), name)
+      checkKeys(at('waitForSignal'), options, ['timeout'])
       const ms =
         options.timeout === undefined ? null : durationMs(options.timeout, at('waitForSignal: timeout'))
       const { no } = run.addStep<'signal'>((no) => ({ no, kind: 'signal', name, ms }))
@@ -141,6 +144,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
       options: RunOptions = {},
     ) {
       checkName(at('run: name'), name)
+      checkKeys(at(`run ${name}`), options, ['retries', 'timeout', 'backoff'])
       const { retries = 0, timeout, backoff = {} } = options
       if (typeof fn !== 'function')
         throw new CurfewError('invalid_option', `${at(`run ${name}`)} takes a function`)
@@ -182,20 +186,14 @@ function checkHandles(run: AgentRun, at: string, handles: readonly StepHandle[])
   return handles as unknown as Waitable[]
 }
 
-function startOf(
-  at: string,
-  delay: Duration | undefined,
-  startAt: Date | number | undefined,
-): { delayMs: number } | { at: number } {
-  if (delay !== undefined && startAt !== undefined) {
-    throw new CurfewError('invalid_option', `${at}: delay and startAt exclude each other`)
+function checkKeys(at: string, options: object, known: readonly string[]): void {
+  for (const key of Object.keys(options)) {
+    if (!known.includes(key))
+      throw new CurfewError(
+        'invalid_option',
+        `${at}: '${key}' is not an option; there are ${known.join(', ')}`,
+      )
   }
-  if (startAt !== undefined) {
-    const time = Number(startAt)
-    if (!Number.isFinite(time)) throw new CurfewError('invalid_option', `${at}: startAt is not a time`)
-    return { at: Math.ceil(time) }
-  }
-  return { delayMs: delay === undefined || isZero(delay) ? 0 : durationMs(delay, `${at}: delay`) }
 }
 
 /** What was logged once is not logged again. */

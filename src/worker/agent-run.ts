@@ -370,9 +370,9 @@ export class AgentRun {
       state: partly ? { type: 'open' } : state,
     })
     if (this.dead) return
+    if (answer.type === 'more' || answer.type === 'suspended') this.#gate.recorded(steps.at(-1)?.no ?? -1)
     switch (answer.type) {
       case 'more':
-        this.#gate.recorded(steps.at(-1)?.no ?? -1)
         this.#take(answer.results, answer.upTo, answer.now)
         this.#phase = 'settling'
         if (this.#inbox.length > 0 || this.#hasNews || state.type !== 'open') return this.#tickSoon()
