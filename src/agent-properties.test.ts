@@ -32,20 +32,28 @@ async function play(trial: Trial, disturbance: Disturbances, kind: StoreKind): P
   const isExact = kind !== 'postgres'
   const expected = await expectation(trial, isExact ? 2 : LEASES_MS, isExact)
   fc.pre(!expected.tied)
+  const ended = await run(trial, disturbance, { kind, until: expected.overAt + (isExact ? 0 : LEASES_MS) })
+  expect(ended.works).toEqual(expected.works)
+  return ended
+}
+
+/** Without problems: everything settled, nothing seen in two ways, no effect had again. */
+async function run(
+  trial: Trial,
+  disturbance: Disturbances,
+  { kind, until }: { kind: StoreKind; until: number },
+): Promise<Ended> {
   const folder = await mkdtemp(FOLDER)
   const file = kind === 'file' ? path.join(folder, 'agents.db') : ':memory:'
-  const store = isExact ? file : await createDatabase(inject('postgresUrl'))
+  const store = kind === 'postgres' ? await createDatabase(inject('postgresUrl')) : file
   const world = new World(kind, store, folder)
   try {
-    const ended = await new TrialRun(world, trial, disturbance).run(
-      expected.overAt + (isExact ? 0 : LEASES_MS),
-    )
+    const ended = await new TrialRun(world, trial, disturbance).run(until)
     expect(ended.problems).toEqual([])
-    expect(ended.works).toEqual(expected.works)
     return ended
   } finally {
     await world.dispose()
-    if (!isExact) await dropDatabase(store)
+    if (kind === 'postgres') await dropDatabase(store)
     await rm(folder, { recursive: true, force: true })
   }
 }
@@ -53,15 +61,12 @@ async function play(trial: Trial, disturbance: Disturbances, kind: StoreKind): P
 function assertAll(
   all: fc.Arbitrary<Trial>,
   disturbing: fc.Arbitrary<Disturbances>,
-  { kind, runs }: { kind: StoreKind; runs: number },
+  runs: number,
+  check: (trial: Trial, disturbance: Disturbances) => Promise<Ended>,
 ): Promise<void> {
   const { CURFEW_AGENT_SEED: seed, CURFEW_AGENT_PATH: at } = process.env
   return fc.assert(
-    fc.asyncProperty(
-      all,
-      disturbing,
-      async (trial, disturbance) => void (await play(trial, disturbance, kind)),
-    ),
+    fc.asyncProperty(all, disturbing, async (trial, disturbance) => void (await check(trial, disturbance))),
     {
       numRuns: Math.ceil(runs),
       ...(seed !== undefined && { seed: Number(seed), path: at ?? '', endOnFailure: at !== undefined }),
@@ -75,17 +80,22 @@ const EVICTED: Disturbances = { ...UNDISTURBED, residents: 0 }
 describe('random agents come to what they would come to in memory', () => {
   test(
     'killed at any transaction and at any time, closed, evicted',
-    () => assertAll(trials(LONGEST_MS), disturbances(LONGEST_MS, 40), { kind: 'file', runs: RUNS }),
+    () =>
+      assertAll(trials(LONGEST_MS), disturbances(LONGEST_MS, 40), RUNS, (trial, disturbance) =>
+        play(trial, disturbance, 'file'),
+      ),
     TEST_MS,
   )
 
   test(
     'undisturbed, or evicted at every wait',
     () =>
-      assertAll(trials(LONGEST_MS, true), fc.constantFrom(UNDISTURBED, EVICTED), {
-        kind: 'memory',
-        runs: RUNS / 2,
-      }),
+      assertAll(
+        trials(LONGEST_MS, true),
+        fc.constantFrom(UNDISTURBED, EVICTED),
+        RUNS / 2,
+        (trial, disturbance) => play(trial, disturbance, 'memory'),
+      ),
     TEST_MS,
   )
 
@@ -94,17 +104,28 @@ describe('random agents come to what they would come to in memory', () => {
     () => {
       const longestMs = LEASES_MS * 2_000
       const disturbing = disturbances(longestMs, 1).map((one) => ({ ...one, kills: [] }))
-      return assertAll(trials(longestMs), disturbing, { kind: 'postgres', runs: RUNS / 10 })
+      return assertAll(trials(longestMs), disturbing, RUNS / 15, (trial, disturbance) =>
+        play(trial, disturbance, 'postgres'),
+      )
     },
     TEST_MS,
   )
 })
 
+test(
+  'where everything happens at once, random agents see the same in every replay, and end',
+  () =>
+    assertAll(trials(5), disturbances(5, 40), RUNS / 2, (trial, disturbance) =>
+      run(trial, disturbance, { kind: 'file', until: 100_000 }),
+    ),
+  TEST_MS,
+)
+
 const task = (delay: number, rest: Partial<Extract<Member, { do: 'task' }>> = {}): Member => ({
   ...{ do: 'task', ms: 1, end: 'ok', flaky: 0, delay, timeout: null, detached: false },
   ...rest,
 })
-const run = (ms: number, flaky = 0): Member => ({ do: 'run', ms, end: 'ok', flaky, timeout: null })
+const effect = (ms: number, flaky = 0): Member => ({ do: 'run', ms, end: 'ok', flaky, timeout: null })
 const sleep = (ms: number): Member => ({ do: 'sleep', ms })
 const child = (body: Program, rest: Partial<Extract<Member, { do: 'child' }>> = {}): Member => ({
   ...{ do: 'child', body, timeout: null, cleanup: 1_000, detached: false },
@@ -129,12 +150,14 @@ test('a process may be killed before and after every single transaction', async 
       do: 'native',
       how: 'allSettled',
       branches: [
-        seq(run(10, 1), task(7, { flaky: 1 }), { do: 'signal', name: 'a', timeout: 5_000 }),
-        rescued(child(seq(run(23), task(500)), { timeout: 200 }), run(31)),
-        group('race', [task(90), child(run(5_000)), sleep(9_000)], { cancelRest: true }),
+        seq(effect(10, 1), task(7, { flaky: 1 }), { do: 'signal', name: 'a', timeout: 5_000 }),
+        rescued(child(seq(effect(23), task(500)), { timeout: 200 }), effect(31)),
+        group('race', [task(90), child(effect(5_000)), sleep(9_000)], { cancelRest: true }),
       ],
     },
-    group('allSettled', [task(40), task(50, { timeout: 3, ms: 100 }), run(5_000)], { timeout: 77 }),
+    group('allSettled', [task(40), task(50, { timeout: 3, ms: 100 }), effect(5_000)], { timeout: 77 }),
+    group('all', [task(19), task(5_000), task(29, { end: 'fail' })]),
+    group('any', [task(37, { end: 'fail' }), task(41), task(5_000)]),
     { do: 'forget', member: task(11) },
   )
   const trial = trialOf(program, { signals: [{ at: 1_700, name: 'a' }] })
@@ -150,12 +173,12 @@ test('a process may be killed before and after every single transaction', async 
 /** Each a program that once came to something else. */
 const FOUND: Record<string, Trial> = {
   'what waits for something detached waits for something': trialOf(task(99_000, { detached: true })),
-  'a run that was stopped is not run again on replay': trialOf(seq(run(5_000), task(7), task(9)), {
+  'a run that was stopped is not run again on replay': trialOf(seq(effect(5_000), task(7), task(9)), {
     timeout: 1_000,
   }),
   'a run that is cancelled between two tries is not tried again': trialOf({
     do: 'later',
-    member: run(10, 1),
+    member: effect(10, 1),
     body: sleep(50),
     cancel: true,
   }),

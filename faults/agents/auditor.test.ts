@@ -87,7 +87,7 @@ function goodRun(): Run {
     { op: 'task', ms: 7, fails: false },
     { op: 'effect', ms: 1 },
   ]
-  const path = ['10.1', 's.1', 's.2', [T0 + 10, T0 + 61], 7]
+  const path = ['10.1', 's.1', 's.2', [T0 + 10, T0 + 61], ['t_1', 7]]
   const facts = [
     ...start('g_1', { ops, end: 'return' }),
     ...effect('g_1', 'main.0', '10.1', [], 2, 3),
@@ -167,7 +167,7 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'a side effect with another past',
     'same path again',
-    (run) => Object.assign(effectOf(run, '10.2'), { path: ['10.1', 's.1', 's.2', [0, 51], 7] }),
+    (run) => Object.assign(effectOf(run, '10.2'), { path: ['10.1', 's.1', 's.2', [0, 51], ['t_1', 7]] }),
   ],
   [
     'a side effect that was journalled and done again',
@@ -219,7 +219,8 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'a sleep that was too short',
     'as planned',
-    (run) => (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.2', [10, 59], 7, '11.1'])),
+    (run) =>
+      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.2', [10, 59], ['t_1', 7], '11.1'])),
   ],
   [
     'a step that is missing',
@@ -230,6 +231,12 @@ const doctored: [string, string, (run: Run) => void][] = [
     'a task twice',
     'each step once',
     (run) => run.records.push(record('t_2', { kind: 'task', parentId: 'g_1', output: '7' })),
+  ],
+  [
+    'a task with another id',
+    'as planned',
+    (run) =>
+      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.2', [10, 61], ['t_9', 7], '11.1'])),
   ],
   ['a task that is missing', 'each step once', (run) => run.records.splice(1, 1)],
   [
@@ -244,17 +251,20 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'a signal that was taken twice',
     'signals once',
-    (run) => (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.1', [10, 61], 7, '11.1'])),
+    (run) =>
+      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.1', [10, 61], ['t_1', 7], '11.1'])),
   ],
   [
     'a signal out of order',
     'signals in order',
-    (run) => (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.2', 's.1', [10, 61], 7, '11.1'])),
+    (run) =>
+      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.2', 's.1', [10, 61], ['t_1', 7], '11.1'])),
   ],
   [
     'a signal nobody sent',
     'signals once',
-    (run) => (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.9', [10, 61], 7, '11.1'])),
+    (run) =>
+      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.9', [10, 61], ['t_1', 7], '11.1'])),
   ],
   [
     'a signal that was lost',

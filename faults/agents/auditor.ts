@@ -194,7 +194,8 @@ function auditPath(
 ): void {
   const lost = children.some(({ failure }) => failure?.code === 'lost')
   const whole = view.status === 'completed'
-  const wrong = path && mismatch(ops, path, { whole, lost })
+  const ids = new Set(children.map((child) => child.id))
+  const wrong = path && mismatch(ops, path, { whole, lost, ids })
   if (wrong) complain('as planned', view.id, wrong)
   const tasks = children.filter(({ kind }) => kind === 'task').length
   const agents = children.length - tasks
@@ -210,6 +211,8 @@ interface Matching {
   whole: boolean
   /** Some work of it was given up: its workers were killed too often. */
   lost: boolean
+  /** Of its tasks, where they are known. */
+  ids: ReadonlySet<string> | null
 }
 
 function mismatch(ops: readonly Op[], path: readonly unknown[], how: Matching): string | null {
@@ -217,14 +220,14 @@ function mismatch(ops: readonly Op[], path: readonly unknown[], how: Matching): 
     return `it has ${path.length} results of ${ops.length}`
   for (const [i, op] of ops.slice(0, path.length).entries()) {
     const got = path[i]
-    if (!isResultOf(op, got, how.lost)) return `${JSON.stringify(op)} brought ${JSON.stringify(got)}`
+    if (!isResultOf(op, got, how)) return `${JSON.stringify(op)} brought ${JSON.stringify(got)}`
   }
   return null
 }
 
-function isResultOf(op: Op, got: unknown, lost: boolean): boolean {
+function isResultOf(op: Op, got: unknown, { lost, ids }: Matching): boolean {
   const matches = (ops: readonly Op[], path: unknown) =>
-    Array.isArray(path) && mismatch(ops, path, { whole: true, lost }) === null
+    Array.isArray(path) && mismatch(ops, path, { whole: true, lost, ids }) === null
   switch (op.op) {
     case 'effect':
     case 'signal':
@@ -237,8 +240,11 @@ function isResultOf(op: Op, got: unknown, lost: boolean): boolean {
       const [now, random, uuid] = got as [number, number, string]
       return now > 0 && random >= 0 && random < 1 && uuid.length === 36
     }
-    case 'task':
-      return got === (op.fails ? 'task_failed' : op.ms) || (lost && got === 'task_failed')
+    case 'task': {
+      const [id, value] = got as [string, unknown]
+      if (ids && !ids.has(id)) return false
+      return value === (op.fails ? 'task_failed' : op.ms) || (lost && value === 'task_failed')
+    }
     case 'all':
       return JSON.stringify(got) === JSON.stringify(op.ms) || (lost && got === 'task_failed')
     case 'any':
@@ -252,7 +258,7 @@ function isResultOf(op: Op, got: unknown, lost: boolean): boolean {
       )
     case 'child':
       // What its own tasks met is not looked at from here.
-      return Array.isArray(got) && mismatch(op.ops, got, { whole: true, lost: true }) === null
+      return Array.isArray(got) && mismatch(op.ops, got, { whole: true, lost: true, ids: null }) === null
     case 'both': {
       const [left, right] = got as [unknown, unknown]
       return matches(op.left, left) && matches(op.right, right)

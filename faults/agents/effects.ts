@@ -36,14 +36,19 @@ export function auditEffects(
       complain('once journalled', id, `${effect} was done again after ${value}, at ${from}`)
   }
   for (const text of overlaps(effects)) complain('one process at a time', id, text)
-  const undone = effects.find(({ effect }) => effect === 'undo')
-  for (const { effect, from } of effects) {
-    if (undone && effect !== 'undo' && from > undone.from)
+  const undone = effects.find(isUndo)
+  for (const one of effects) {
+    const { effect, from } = one
+    if (undone && !isUndo(one) && from > undone.from)
       complain('clean-up', id, `${effect} was done after the clean-up had begun`)
   }
   const parked = events.some(({ type }) => type === 'agent_parked')
   if (!undone && view.attempts > 0 && !parked) complain('clean-up', id, 'it was not cleaned up')
-  return last.get('undo')?.path ?? null
+  return effects.findLast(isUndo)?.path ?? null
+}
+
+function isUndo({ effect }: Effect): boolean {
+  return effect === 'undo' || effect === 'undo again'
 }
 
 function effectsOf(facts: readonly Fact[], killedAt: ReadonlyMap<number, number>): Effect[] {

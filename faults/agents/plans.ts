@@ -63,13 +63,23 @@ const NESTED: readonly ((random: SeededRandom) => Op)[] = [
 ]
 
 export function nextPlan(random: SeededRandom): AgentPlan {
-  const ops = Array.from({ length: random.between(1, MOST_OPS) }, () =>
-    random.chance(0.5) ? random.pick(SIMPLE)(random) : random.pick(NESTED)(random),
-  )
+  const ops = random.chance(0.2) ? signals(random) : mixed(random)
   const end = random.pick(['return', 'return', 'return', 'throw', 'hang'] as const)
   // One that hangs without a limit is cancelled in the end.
   const limited = random.chance(end === 'hang' ? 0.7 : 0.2)
   return { ops, end, ...(limited && { timeoutMs: random.between(50, 2_500) }) }
+}
+
+function mixed(random: SeededRandom): Op[] {
+  return Array.from({ length: random.between(1, MOST_OPS) }, () =>
+    random.chance(0.5) ? random.pick(SIMPLE)(random) : random.pick(NESTED)(random),
+  )
+}
+
+/** Several in a row, of which some may have come before it asks. */
+function signals(random: SeededRandom): Op[] {
+  const waits = Array.from({ length: random.between(2, 4) }, (): Op => ({ op: 'signal' }))
+  return [effect(random), { op: 'sleep', ms: random.between(1, 300) }, ...waits, effect(random)]
 }
 
 function effect(random: SeededRandom): Op {

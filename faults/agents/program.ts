@@ -100,6 +100,9 @@ async function start(key: string, plan: AgentPlan, known: Known[]): Promise<void
   say('started', { key, plan, agentId: handle.id, existing: handle.existing })
   known.push({ id: handle.id, plan })
   if (known.length > MOST_KNOWN) known.shift()
+  const waited = signalCount(plan.ops)
+  // One after the other: the order in which they are sent is the order in which they have to be taken.
+  if (random.chance(0.6)) for (let i = 0; i < waited; i++) await send(handle.id)
   if (random.chance(0.3)) await waitFor(handle.id)
 }
 

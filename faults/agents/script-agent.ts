@@ -36,7 +36,7 @@ export const scriptAgent: AgentDefinition<Script, Path> = agent({
       if (end === 'hang') await ctx.waitForSignal('never')
       return path
     } finally {
-      await sideEffect(ctx, 'undo', 2, path)
+      await undo(ctx, path)
     }
   },
 })
@@ -63,8 +63,10 @@ async function perform(ctx: AgentContext, name: string, op: Op, path: Path): Pro
     }
     case 'values':
       return [ctx.now(), ctx.random(), ctx.uuid()]
-    case 'task':
-      return orCode(ctx, ctx.schedule(work, op))
+    case 'task': {
+      const handle = ctx.schedule(work, op)
+      return [handle.id, await orCode(ctx, handle)]
+    }
     case 'all':
       return orCode(ctx, ctx.all(schedule(ctx, op.ms)))
     case 'any':
@@ -102,6 +104,17 @@ async function orCode(ctx: AgentContext, step: StepHandle): Promise<unknown> {
   } catch (error) {
     ctx.signal.throwIfAborted()
     return (error as CurfewError).code
+  }
+}
+
+/** A stop ends whatever runs, if only to clean up after something else: then it is done again. */
+async function undo(ctx: AgentContext, path: Path): Promise<void> {
+  const stopped = ctx.signal.aborted
+  try {
+    await sideEffect(ctx, 'undo', 2, path)
+  } catch (error) {
+    if (stopped || !ctx.signal.aborted) throw error
+    await sideEffect(ctx, 'undo again', 2, path)
   }
 }
 

@@ -59,6 +59,11 @@ export class Outside {
     return made ? `${this.placeOf(made.agentId, rootId)}/${made.place}` : `unknown ${id}`
   }
 
+  /** What the code of this agent came to. */
+  cameTo(agentId: string): string | undefined {
+    return this.#values.get(`${agentId} !`)
+  }
+
   #probe(
     generation: Generation,
     work: TaskDefinition<WorkInput, string>,

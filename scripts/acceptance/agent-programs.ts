@@ -169,7 +169,19 @@ export async function interpret(
           read: (raw) => (isRecord(raw, 'branch') ? raw.branch : null),
         }
 
+  /** What is seen at a place once is seen there in every replay. */
   const evaluate = async (node: Program, place: string): Promise<unknown> => {
+    try {
+      const value = await evaluateOnce(node, place)
+      probe.saw(agentId, `${place}!`, JSON.stringify(value))
+      return value
+    } catch (error) {
+      probe.saw(agentId, `${place}!`, describeError(error))
+      throw error
+    }
+  }
+
+  const evaluateOnce = async (node: Program, place: string): Promise<unknown> => {
     if (isMember(node)) return settle(start(node, place))
     switch (node.do) {
       case 'seq': {

@@ -252,22 +252,25 @@ export class TrialRun {
       for (const view of page.tasks) {
         const place = this.#outside.placeOf(view.id, this.#rootId)
         if (works.has(place)) problems.push(`${place}: is there twice`)
-        if (!view.settled) problems.push(`${place}: is ${view.status}, and not settled`)
-        works.set(place, this.#workOf(view))
+        if (!view.settled) problems.push(`${place}: is ${view.status}, not settled${view.parked ?? ''}`)
+        const work = this.#workOf(view)
+        if (work.kind === 'agent' && work.status === 'completed' && !this.#isTrue(view))
+          problems.push(`${place}: ended with ${view.output}, not with what its code came to`)
+        works.set(place, work)
       }
     } while (cursor !== null)
     return { works, problems, transactions: this.#transactions }
   }
 
-  #workOf({ kind, status, endedAt, output, failure, timeoutKind, parked }: TaskView): ExpectedWork {
-    const completed = kind === 'agent' ? JSON.parse(output ?? 'null') : null
-    const detail =
-      parked ??
-      (status === 'completed'
-        ? completed
-        : status === 'failed'
-          ? describeCode(failure?.code ?? '')
-          : timeoutKind)
+  #isTrue({ id, output }: TaskView): boolean {
+    const { output: value } = JSON.parse(output ?? '{}') as { output?: unknown }
+    return JSON.stringify(value) === this.#outside.cameTo(id)
+  }
+
+  #workOf({ kind, status, endedAt, output, failure, timeoutKind }: TaskView): ExpectedWork {
+    let detail: unknown = timeoutKind
+    if (status === 'completed') detail = kind === 'agent' ? JSON.parse(output ?? 'null') : null
+    if (status === 'failed') detail = describeCode(failure?.code ?? '')
     return { kind, status, endedAt: this.#isExact ? (endedAt ?? Infinity) - this.#startedAt : 0, detail }
   }
 }

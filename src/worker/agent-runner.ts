@@ -13,6 +13,7 @@ import type { Turn, TurnAnswer, TurnReport, WorkerSession } from '../wire/worker
 import { ReplayedJournal } from './agent-journal-match.ts'
 import type { RunHost } from './agent-run.ts'
 import { AgentRun } from './agent-run.ts'
+import { Outbox } from './outbox.ts'
 import { bareReport } from './turn-report.ts'
 
 export interface AgentRunnerOptions {
@@ -32,7 +33,7 @@ export class AgentRunner {
   readonly #runs = new Map<string, AgentRun>()
   readonly #waiting = new Map<string, { run: AgentRun; bytes: number }>()
   #session: WorkerSession | null = null
-  #outbox: { report: TurnReport; resolve(answer: TurnAnswer): void }[] = []
+  readonly #outbox: Outbox<TurnReport, TurnAnswer>
   #loading = 0
   #bytes = 0
   #refusing = false
@@ -42,6 +43,9 @@ export class AgentRunner {
 
   constructor(options: AgentRunnerOptions) {
     this.#options = options
+    this.#outbox = new Outbox(options.clock, (reports) => this.#session?.reportTurns(reports) ?? null, {
+      type: 'stale',
+    })
     this.#definitions = new Map(options.agents.map((definition) => [definition.name, definition]))
     const { clock, randomness, logger, ids } = options
     this.#host = {
@@ -49,7 +53,7 @@ export class AgentRunner {
       randomness,
       logger,
       nextId: (prefix, now) => ids.next(prefix, now),
-      report: (report) => this.#report(report),
+      report: (report) => this.#outbox.add(report),
       wake: ({ agentId, turn }) => this.#session?.wake(agentId, turn.rootId, turn.token),
       suspended: (run) => this.#suspended(run),
       gone: (run) => this.#gone(run),
@@ -61,7 +65,7 @@ export class AgentRunner {
   }
 
   get idle(): boolean {
-    if (this.#outbox.length > 0 || this.#loading > 0) return false
+    if (!this.#outbox.idle || this.#loading > 0) return false
     for (const run of this.#runs.values()) if (!run.idle) return false
     return true
   }
@@ -165,12 +169,12 @@ export class AgentRunner {
   }
 
   async #giveBack(turn: Turn): Promise<void> {
-    await this.#report(bareReport(turn, { type: 'released' }))
+    await this.#outbox.add(bareReport(turn, { type: 'released' }))
   }
 
   async #park(turn: Turn, reason: string): Promise<void> {
     const state = { type: 'parked', reason, code: 'journal_unreadable', step: null } as const
-    await this.#report(bareReport(turn, state))
+    await this.#outbox.add(bareReport(turn, state))
   }
 
   #suspended(run: AgentRun): void {
@@ -195,20 +199,5 @@ export class AgentRunner {
     if (this.#runs.get(run.agentId) !== run) return
     this.#runs.delete(run.agentId)
     this.#forget(run)
-  }
-
-  /** Reports of one turn of the event loop go up together. */
-  #report(report: TurnReport): Promise<TurnAnswer> {
-    return new Promise((resolve) => {
-      this.#outbox.push({ report, resolve })
-      if (this.#outbox.length === 1) this.#options.clock.endOfTurn(() => void this.#flush())
-    })
-  }
-
-  async #flush(): Promise<void> {
-    const outgoing = this.#outbox.splice(0)
-    if (!this.#session) return
-    const answers = await this.#session.reportTurns(outgoing.map(({ report }) => report))
-    for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? { type: 'stale' })
   }
 }

@@ -19,6 +19,7 @@ import type {
 import { AgentRunner } from './agent-runner.ts'
 import type { AttemptCallbacks, RunningAttempt } from './attempt.ts'
 import { InlineAttempt } from './inline-attempt.ts'
+import { Outbox } from './outbox.ts'
 import type { ProcessEnvironment } from './process-attempt.ts'
 import { startProcessAttempt } from './process-attempt.ts'
 import type { AttemptHost } from './worker-attempt.ts'
@@ -42,27 +43,25 @@ export interface WorkerOptions {
   processes: ProcessEnvironment | null
 }
 
-interface OutgoingReport {
-  report: Report
-  resolve(answer: ReportAnswer): void
-}
-
 export class Worker {
   readonly #options: WorkerOptions
   readonly #host: AttemptHost
   readonly #tasks: Map<string, TaskDefinition>
   readonly #attempts = new Map<string, WorkerAttempt>()
   #session: WorkerSession | null = null
-  #outbox: OutgoingReport[] = []
+  readonly #outbox: Outbox<Report, ReportAnswer>
   #refusing: StopReason | null = null
   readonly #agents: AgentRunner
 
   constructor(options: WorkerOptions) {
     this.#options = options
+    this.#outbox = new Outbox(options.clock, (reports) => this.#session?.report(reports) ?? null, {
+      type: 'accepted',
+    })
     this.#agents = new AgentRunner(options)
     this.#host = {
       clock: options.clock,
-      report: (report) => this.#report(report),
+      report: (report) => this.#outbox.add(report),
       start: (assignment, callbacks) => this.#startHandler(assignment, callbacks),
       gone: ({ assignment }) => this.#attempts.delete(keyOf(assignment)),
     }
@@ -86,7 +85,7 @@ export class Worker {
   }
 
   get idle(): boolean {
-    return this.#outbox.length === 0 && this.#agents.idle
+    return this.#outbox.idle && this.#agents.idle
   }
 
   /** Agents in memory that wait. */
@@ -167,22 +166,7 @@ export class Worker {
 
   /** Told to stop what does not run here: it has ended, and its report is on its way or was lost. */
   #reportUnknown({ taskId, token, reason }: { taskId: string; token: string; reason: StopReason }): void {
-    void this.#report({ type: 'stopped', taskId, token, reason, receipt: 'exited', late: null })
-  }
-
-  /** Reports of one turn of the event loop go up together. */
-  #report(report: Report): Promise<ReportAnswer> {
-    return new Promise((resolve) => {
-      this.#outbox.push({ report, resolve })
-      if (this.#outbox.length === 1) this.#options.clock.endOfTurn(() => void this.#flush())
-    })
-  }
-
-  async #flush(): Promise<void> {
-    const outgoing = this.#outbox.splice(0)
-    if (!this.#session) return
-    const answers = await this.#session.report(outgoing.map(({ report }) => report))
-    for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? { type: 'accepted' })
+    void this.#outbox.add({ type: 'stopped', taskId, token, reason, receipt: 'exited', late: null })
   }
 }
 

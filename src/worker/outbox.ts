@@ -1,0 +1,34 @@
+/** Reports on their way up: those of one turn of the event loop go together. */
+import type { Clock } from '../core/clock.ts'
+
+export class Outbox<Report, Answer> {
+  readonly #clock: Clock
+  readonly #send: (reports: Report[]) => Promise<Answer[]> | null
+  readonly #unanswered: Answer
+  #waiting: { report: Report; resolve(answer: Answer): void }[] = []
+
+  /** `send` answers one for each, or null when there is nobody to send to; `unanswered`: for one that has none. */
+  constructor(clock: Clock, send: (reports: Report[]) => Promise<Answer[]> | null, unanswered: Answer) {
+    this.#clock = clock
+    this.#send = send
+    this.#unanswered = unanswered
+  }
+
+  get idle(): boolean {
+    return this.#waiting.length === 0
+  }
+
+  add(report: Report): Promise<Answer> {
+    return new Promise((resolve) => {
+      this.#waiting.push({ report, resolve })
+      if (this.#waiting.length === 1) this.#clock.endOfTurn(() => void this.#flush())
+    })
+  }
+
+  async #flush(): Promise<void> {
+    const outgoing = this.#waiting.splice(0)
+    const answers = await this.#send(outgoing.map(({ report }) => report))
+    if (!answers) return
+    for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? this.#unanswered)
+  }
+}
