@@ -1,6 +1,8 @@
 /** A process with one engine that does what a test asks of it. */
 import type { CurfewError, OpenOptions, ScheduleOptions } from '../src/curfew.ts'
 import { Curfew } from '../src/curfew.ts'
+import type { AgentInput } from './engine-agents.ts'
+import { engineAgents } from './engine-agents.ts'
 import type { Input } from './engine-tasks.ts'
 import { engineTasks } from './engine-tasks.ts'
 import { monotonicMs } from './journal.ts'
@@ -8,6 +10,8 @@ import { monotonicMs } from './journal.ts'
 export interface EngineOptions extends Pick<OpenOptions, 'store' | 'concurrency' | 'queues' | 'witness'> {
   /** The names of the tasks it runs. */
   tasks: readonly string[]
+  /** The names of the agents it runs. */
+  agents?: readonly string[]
 }
 
 let curfew: Curfew | null = null
@@ -15,15 +19,21 @@ let curfew: Curfew | null = null
 process.env.CURFEW_FAULTS_OWNER = String(process.pid)
 
 const methods = {
-  open: async ({ tasks, ...options }: EngineOptions) => {
+  open: async ({ tasks, agents = [], ...options }: EngineOptions) => {
     const chosen = engineTasks.filter(({ name }) => tasks.includes(name))
-    curfew = await Curfew.open({ ...options, tasks: chosen })
+    const chosenAgents = engineAgents.filter(({ name }) => agents.includes(name))
+    curfew = await Curfew.open({ ...options, tasks: chosen, agents: chosenAgents })
     return process.pid
   },
   schedule: async (name: string, input: Input, options: ScheduleOptions = {}) =>
     (await engine().schedule(named(name), input, options)).id,
   scheduleMany: async (name: string, inputs: Input[], options: ScheduleOptions = {}) =>
     (await engine().scheduleMany(named(name), inputs, options)).map(({ id }) => id),
+  start: async (name: string, input: AgentInput) => {
+    const found = engineAgents.find((one) => one.name === name)
+    if (!found) throw new Error(`there is no agent ${name}`)
+    return (await engine().start(found, input)).id
+  },
   view: (id: string) => engine().task(id).view(),
   events: (id: string) => engine().task(id).events(),
   explain: (id: string) => engine().task(id).explain(),

@@ -20,7 +20,7 @@ import type { StoreKind } from '../scripts/acceptance/world.ts'
 import { World } from '../scripts/acceptance/world.ts'
 import { createDatabase, dropDatabase } from '../scripts/postgres/database.ts'
 
-const RUNS = Number(process.env.CURFEW_AGENT_RUNS ?? 120)
+const RUNS = Number(process.env.CURFEW_AGENT_RUNS ?? 100)
 const TEST_MS = 60_000 + RUNS * 1_000
 /** Nothing is really killed here, so nothing has to outlive the machine. */
 const FOLDER = path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'curfew-agents-')
@@ -168,7 +168,7 @@ test('a process may be killed before and after every single transaction', async 
       await play(trial, { ...EVICTED, kills: [{ transaction, committed }] }, 'file')
     }
   }
-}, 60_000)
+}, 120_000)
 
 /** Each a program that once came to something else. */
 const FOUND: Record<string, Trial> = {
