@@ -68,7 +68,12 @@ test('with a witness it is taken up at once; what waits is not waited for', LIMI
   const other = await open({ witness: true })
   const id = await doomed.call.start('two-marks', { ms: 120_000 })
   const waiting = await doomed.call.start('relay', { rounds: 1 })
-  await Promise.all([marked(id, 'first'), marked(waiting, 'begin')])
+  await marked(id, 'first')
+  await until(
+    'the other one waits',
+    20_000,
+    async () => (await doomed.call.explain(waiting)).waits.length > 0,
+  )
   const killedAt = await doomed.kill()
   const again = await marked(id, 'first', 2)
   console.log(`with a witness: again after ${(again.mono - killedAt).toFixed(0)} ms`)
@@ -116,22 +121,24 @@ test('an agent goes on at once where it is, whoever ends what it waits for or st
     const processes = (await worker.call.result(id, 20_000)) as number[]
     return processes.length === 1
   })
-  const delays: number[] = []
+  const delays: Record<'start' | 'wake', number[]> = { start: [], wake: [] }
   for (let i = 0; i < 5; i++) {
     const startedAt = monotonicMs()
     const id = await client.call.start('relay', { rounds: 5 })
     const begun = await marked(id, 'begin')
-    delays.push(begun.mono - startedAt)
+    delays.start.push(begun.mono - startedAt)
     expect(await client.call.result(id, 30_000)).toEqual([begun.pid])
     const ends = factsOf(scratch, 'attempt_ended').filter(({ mono }) => mono > startedAt)
     for (const [round, { mono }] of ends.entries()) {
       const [next] = marks(id, `round ${round}`)
-      if (next) delays.push(next.mono - mono)
+      if (next) delays.wake.push(next.mono - mono)
     }
   }
-  const inOrder = delays.toSorted((a, b) => a - b)
-  const median = inOrder[Math.floor(inOrder.length / 2)] ?? Infinity
-  console.log(`goes on after ${median.toFixed(0)} ms (median), ${inOrder.at(-1)?.toFixed(0)} ms at most`)
-  // Without a hint it would be found by the next renewal, a second later at worst and half of one on the average.
-  expect(median).toBeLessThan(250)
+  for (const [what, list] of Object.entries(delays)) {
+    const inOrder = list.toSorted((a, b) => a - b)
+    const median = inOrder[Math.floor(inOrder.length / 2)] ?? Infinity
+    console.log(`${what}: after ${median.toFixed(0)} ms (median), ${inOrder.at(-1)?.toFixed(0)} ms at most`)
+    // Without a hint it would be found by the next renewal, half a second later on the average.
+    expect(median).toBeLessThan(300)
+  }
 })

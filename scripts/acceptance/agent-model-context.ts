@@ -93,7 +93,7 @@ export function modelContext(agent: ModelAgent) {
     const moment = agent.at(timeline.now + ms, () => handle.settle(end()))
     handle.whenSettled(() => moment.cancel())
     handle.cancel = () => {
-      soon(() => handle.settle({ error: new Stopped({ code: 'cancelled', message: '' }) }))
+      agent.stopSoon(() => handle.settle({ error: new Stopped({ code: 'cancelled', message: '' }) }))
     }
     return handle
   }
@@ -212,7 +212,9 @@ export function modelContext(agent: ModelAgent) {
     run(_: string, fn: RunFunction, options: RunOptions) {
       const handle = step('run')
       const stop = new AbortController()
-      handle.cancel = () => stop.abort(new CurfewError('cancelled', ''))
+      handle.cancel = () => {
+        agent.stopSoon(() => stop.abort(new CurfewError('cancelled', '')))
+      }
       void run(handle, fn, options, stop.signal)
       return handle
     },

@@ -41,12 +41,23 @@ export const ROOT = 'root'
 
 /** `exact`: times are compared too. */
 export async function expectation(trial: Trial, gapMs: number, exact: boolean): Promise<Expectation> {
-  const [one, other] = await Promise.all([
-    play(trial, new Timeline(gapMs, 1), exact),
-    play(trial, new Timeline(gapMs, -1), exact),
-  ])
-  return { ...one, tied: one.tied || !isDeepStrictEqual(one.works, other.works) }
+  const plays = await Promise.all(ORDERS.map((order) => play(trial, new Timeline(gapMs, order), exact)))
+  const [one] = plays as [Expectation, ...Expectation[]]
+  return { ...one, tied: plays.some(({ tied, works }) => tied || !isDeepStrictEqual(works, one.works)) }
 }
+
+/**
+ * Nobody promises in which order things end that are stopped at the same moment: as they were made, the other way
+ * round, by their kind. What depends on it is tied.
+ */
+const ORDERS: readonly ((made: number, kind: StoppedKind) => number)[] = [
+  (made) => made,
+  (made) => -made,
+  (made, kind) => made + STOPPED_KINDS.indexOf(kind) * 1e6,
+  (made, kind) => made - STOPPED_KINDS.indexOf(kind) * 1e6,
+]
+const STOPPED_KINDS = ['step', 'task', 'agent'] as const
+type StoppedKind = (typeof STOPPED_KINDS)[number]
 
 async function play(trial: Trial, timeline: Timeline, exact: boolean): Promise<Expectation> {
   const model = { timeline, works: new Map<string, ExpectedWork>(), ids: 0 }
@@ -72,13 +83,12 @@ class Timeline {
   tied = false
   readonly #gapMs: number
   readonly #moments = new Set<{ at: number; madeAt: number; order: number; happen: () => void }>()
-  readonly #direction: 1 | -1
+  readonly #stopOrder: (typeof ORDERS)[number]
   #order = 0
 
-  /** `direction`: what is stopped at the same moment ends in this order; nobody promises one. */
-  constructor(gapMs: number, direction: 1 | -1) {
+  constructor(gapMs: number, stopOrder: (typeof ORDERS)[number]) {
     this.#gapMs = gapMs
-    this.#direction = direction
+    this.#stopOrder = stopOrder
   }
 
   at(at: number, happen: () => void, order: number = ++this.#order): Moment {
@@ -92,8 +102,8 @@ class Timeline {
     this.at(this.now, happen)
   }
 
-  stopSoon(happen: () => void): void {
-    this.at(this.now, happen, ++this.#order * this.#direction)
+  stopSoon(kind: StoppedKind, happen: () => void): Moment {
+    return this.at(this.now, happen, this.#stopOrder(++this.#order, kind))
   }
 
   async run(): Promise<void> {
@@ -120,12 +130,14 @@ interface Model {
 
 interface Work {
   readonly id: string
+  readonly kind: 'task' | 'agent'
   /** It will be cancelled: what has not begun never does. */
   hold(): void
   cancel(): void
 }
 
 class ModelTask implements Work {
+  readonly kind = 'task'
   readonly id: string
   readonly #model: Model
   readonly #place: string
@@ -200,6 +212,7 @@ function errorOf(kind: 'task' | 'agent', status: TaskStatus, failure: Failure | 
 }
 
 export class ModelAgent implements Work {
+  readonly kind = 'agent'
   readonly id: string
   readonly model: Model
   /** In the order in which they were made. */
@@ -245,7 +258,16 @@ export class ModelAgent implements Work {
 
   /** While its code lives. */
   at(at: number, happen: () => void): Moment {
-    const moment = this.model.timeline.at(at, happen)
+    return this.#whileAlive(() => this.model.timeline.at(at, happen))
+  }
+
+  stopSoon(happen: () => void): Moment {
+    return this.#whileAlive(() => this.model.timeline.stopSoon('step', happen))
+  }
+
+  #whileAlive(make: () => Moment): Moment {
+    if (this.#codeOver) return { cancel: () => undefined }
+    const moment = make()
     this.#moments.add(moment)
     return moment
   }
@@ -304,7 +326,7 @@ export class ModelAgent implements Work {
     if (!this.#hasRun || this.#cleanup === 0) return this.#endCode()
     this.at(timeline.now + this.#cleanup, () => this.#endCode())
     const below = [...this.#below]
-    for (const work of below) timeline.stopSoon(() => work.cancel())
+    for (const work of below) timeline.stopSoon(work.kind, () => work.cancel())
     this.waiting.length = 0
     // The outer before the inner ones: nobody should go on with what is there.
     for (const handle of [...this.groups].reverse()) handle.stop(error)
@@ -335,7 +357,7 @@ export class ModelAgent implements Work {
     works.set(this.#place, { kind: 'agent', status, endedAt: this.#endedAt, detail })
     const end =
       status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) }
-    if (timeline.now === this.#createdAt) timeline.stopSoon(() => this.#tell(end))
+    if (timeline.now === this.#createdAt) timeline.stopSoon('agent', () => this.#tell(end))
     else this.#tell(end)
   }
 
@@ -343,6 +365,7 @@ export class ModelAgent implements Work {
     const context = modelContext(this)
     const started = (detached: boolean, make: (tell: (end: End) => void) => Work) => {
       const handle = context.work()
+      if (this.#codeOver) return handle as never
       const work = make((end) => {
         this.#below.delete(work)
         if (this.#codeOver) this.#settle()
@@ -351,7 +374,7 @@ export class ModelAgent implements Work {
       handle.id = work.id
       handle.cancel = () => {
         work.hold()
-        this.model.timeline.stopSoon(() => work.cancel())
+        this.model.timeline.stopSoon(work.kind, () => work.cancel())
       }
       if (!detached) this.#below.add(work)
       return handle as never

@@ -70,8 +70,11 @@ export class TaskHandle<Output = unknown> {
     const errors: string[] = []
     if (status !== 'cancelled') errors.push(`it was not cancelled: it is ${status}`)
     for (const { attempt, receipt, taskId, name } of ledger) {
-      const which = `attempt ${attempt}${taskId === this.id ? '' : ` of task ${name} (${taskId})`}`
-      if (receipt === 'abandoned') errors.push(`${which} ignored its signal and still runs`)
+      const isAgent = taskId.startsWith('g_')
+      const of = taskId === this.id ? '' : ` of ${isAgent ? 'agent' : 'task'} ${name} (${taskId})`
+      const which = `${isAgent ? 'turn' : 'attempt'} ${attempt}${of}`
+      if (receipt === 'abandoned')
+        errors.push(`${which} ${isAgent ? 'did not clean up in time' : 'ignored its signal and still runs'}`)
       if (receipt === 'unreachable') errors.push(`${which}: its worker did not answer`)
     }
     return { success: errors.length === 0, errors, ledger }

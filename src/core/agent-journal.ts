@@ -27,8 +27,8 @@ export type WorkOutcome =
   | { status: 'completed'; output: string }
   | { status: 'not_completed'; task: EndedWork }
 
-/** A step on its way into the store. */
-export type NewStep = { no: number } & (
+/** A step on its way into the store. `seen`: the last result the code had been given when it made it. */
+export type NewStep = { no: number; seen?: number } & (
   | {
       kind: 'task' | 'agent'
       id: string
@@ -89,6 +89,8 @@ export interface StepWait {
 
 /** A page of a journal, for a worker that does not have the run in memory. */
 export interface JournalPage {
+  /** What the agent was started with; of the first page. */
+  input: string | null
   steps: JournalStep[]
   results: JournalResult[]
   /** Where the next page starts; null after the last. */

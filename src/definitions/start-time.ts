@@ -3,6 +3,9 @@ import type { Duration } from '../core/duration.ts'
 import { durationMs, isZero } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 
+/** What a Date can hold, on either side of the epoch. */
+export const LAST_TIME = 8.64e15
+
 /** A delay counts from the commit; a time is on the store's clock. */
 export type StartTime = { delayMs: number } | { at: number }
 
@@ -16,7 +19,8 @@ export function startTime(
   }
   if (startAt !== undefined) {
     const at = Number(startAt)
-    if (!Number.isFinite(at)) throw new CurfewError('invalid_option', `${what}: startAt is not a time`)
+    if (!(Math.abs(at) <= LAST_TIME))
+      throw new CurfewError('invalid_option', `${what}: startAt is not a time`)
     return { at: Math.ceil(at) }
   }
   return { delayMs: delay === undefined || isZero(delay) ? 0 : durationMs(delay, `${what}: delay`) }

@@ -4,7 +4,6 @@
  * locked before anything else of the batch.
  */
 import type { JournalResult } from '../core/agent-journal.ts'
-import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
 import { isEnded } from '../core/states.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
@@ -83,12 +82,14 @@ export class AgentBatch {
     for (const { agentId, input } of inputs) {
       const row = this.#parts.rows.get(agentId)
       if (!row || input.type !== 'turn' || !wantsSignals(row, input)) continue
-      const names = input.steps.flatMap((step) => (step.kind === 'signal' ? [step.name] : []))
+      const wanted = new Map<string, number>()
+      for (const step of input.steps) {
+        if (step.kind === 'signal') wanted.set(step.name, (wanted.get(step.name) ?? 0) + 1)
+      }
       const { agents } = this.#parts.statements
-      this.#signals.set(
-        agentId,
-        yield* run(agents.signals(agentId, [...new Set(names)], MAX_WAITING_SIGNALS)),
-      )
+      const taken: SignalRow[] = []
+      for (const [name, count] of wanted) taken.push(...(yield* run(agents.signals(agentId, name, count))))
+      this.#signals.set(agentId, taken)
     }
   }
 
@@ -272,8 +273,8 @@ export class AgentBatch {
     }
   }
 
-  #mayTake({ nodeId }: TaskRow): boolean {
-    return nodeId === this.#parts.nodeId || !this.#parts.peers().includes(nodeId)
+  #mayTake({ nodeId, token }: TaskRow): boolean {
+    return token === null || nodeId === this.#parts.nodeId || !this.#parts.peers().includes(nodeId)
   }
 
   *flush(): Work<void> {
@@ -284,7 +285,8 @@ export class AgentBatch {
     for (const [id, drafts] of this.#drafts) {
       const row = this.#parts.rows.get(id) as TaskRow
       const before = drafts[0]?.before as TaskRow
-      ;(isTurnOnly(before, row) ? turns : whole).push(row)
+      const change = changeOf(before, row)
+      if (change !== 'none') (change === 'turn' ? turns : whole).push(row)
       for (const draft of drafts) {
         if (draft.steps.length) journal.push(journalRow(id, 0, draft.steps))
         const rowless = draft.results.filter(({ type }) => type !== 'work')
@@ -324,16 +326,25 @@ export class AgentBatch {
       else if (last.length === unseenCount && last[0]?.seq === row.seen + 1) known.set(id, last)
       else toRead.push(id)
     }
-    for (const [id, results] of yield* unseen(statements, toRead)) known.set(id, results)
-    for (const row of this.#claimed) this.started.push({ row, results: known.get(row.id) ?? [] })
+    for (const [id, results] of yield* unseen(statements, toRead)) {
+      if (!(results instanceof Error)) known.set(id, results)
+      else yield* start(statements.parkTask(id, `its journal cannot be read: ${results.message}`))
+    }
+    for (const row of this.#claimed) {
+      const results = known.get(row.id)
+      if (results) this.started.push({ row, results })
+    }
     return known
   }
 }
 
-function isTurnOnly(before: TaskRow, after: TaskRow): boolean {
+function changeOf(before: TaskRow, after: TaskRow): 'none' | 'turn' | 'more' {
+  let change: 'none' | 'turn' = 'none'
   for (const field in after) {
     const key = field as keyof TaskRow
-    if (before[key] !== after[key] && !(TURN_FIELDS as readonly string[]).includes(key)) return false
+    if (before[key] === after[key]) continue
+    if (!(TURN_FIELDS as readonly string[]).includes(key)) return 'more'
+    change = 'turn'
   }
-  return true
+  return change
 }

@@ -186,10 +186,12 @@ class History {
         state: states[state],
       }),
     )
-    if (answer.type === 'turn' && answer.state === 'suspended') this.#wait = { mode, left: new Set(works) }
+    if (answer.type !== 'turn') return
+    expect(answer.state === 'suspended').toBe(this.#isAsleep)
+    if (answer.state !== 'suspended') return
     // It waits only once it has seen everything.
-    if (answer.type === 'turn') expect(answer.state === 'suspended').toBe(this.#isAsleep)
-    if (this.#isAsleep) expect(this.row.seen).toBe(this.row.results)
+    expect(this.row.seen).toBe(this.row.results)
+    this.#wait = { mode, left: new Set(works) }
   }
 
   get #isAsleep(): boolean {

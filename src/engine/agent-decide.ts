@@ -116,6 +116,7 @@ function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]
       return { type: 'turn', state: 'suspended' }
     case 'released':
       row.live = 0
+      row.token = null
       draft.wake()
       return { type: 'turn', state: 'ended' }
     case 'parked':
@@ -134,7 +135,7 @@ function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 're
   const { row, now } = draft
   row.live = 0
   if (row.stopping === 1) {
-    row.receipt = 'aborted'
+    row.receipt = state.runsLeft ? 'abandoned' : 'aborted'
     // Its outcome was decided before. What it brings is kept, and changes nothing.
     if (state.type === 'returned' && state.output !== 'null') lateResult(draft, { output: state.output })
     if (state.type === 'threw' && !state.stopped) lateResult(draft, { failure: state.failure })
@@ -155,12 +156,16 @@ function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 're
 function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
   const { row, waits, now } = draft
   row.steps = Math.max(row.steps, step.no + 1)
+  const beforeStop = waits.stop !== null && (step.seen ?? 0) < waits.stop
   if (step.kind === 'task' || step.kind === 'agent') {
     draft.children.push(newChild(draft, step))
-    if (!step.detached) row.open++
+    if (step.detached) return
+    row.open++
+    if (beforeStop) draft.cancels.push(step.id)
     return
   }
   draft.steps.push(journalStep(step))
+  if (beforeStop && step.kind !== 'cancel') return // nobody waits for it any more
   switch (step.kind) {
     case 'sleep':
     case 'wait':
@@ -236,7 +241,7 @@ function childSettled(draft: AgentDraft, child: SettledChild): void {
 
 function signal(draft: AgentDraft, name: string, value: string): TaskAnswer {
   const { row, waits } = draft
-  if (isEnded(row.status) || !draft.codeAlive)
+  if (!draft.codeAlive)
     return { type: 'unchanged', reason: `it is ${row.status}: nobody would take the signal` }
   const waiting = waits.signals.find(([, waited]) => waited === name)
   if (!waiting && Object.values(waits.queued).reduce((sum, count) => sum + count, 0) >= MAX_WAITING_SIGNALS) {

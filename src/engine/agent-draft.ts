@@ -9,6 +9,7 @@ import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
+import { decodePolicy, readablePolicy } from './policy-text.ts'
 import { TaskDraft } from './task-draft.ts'
 
 /** Its code runs or waits, if only to clean up. */
@@ -34,19 +35,21 @@ export class AgentDraft extends TaskDraft {
   #wakes = false
 
   constructor(row: TaskRow, now: number) {
-    super(row, now)
+    super(row, now, readablePolicy(row.policy))
     this.waits = this.#readWaits()
   }
 
   /** Ends below it are counted whatever its record says; one that cannot be read is parked. */
   #readWaits(): AgentWaits {
     try {
+      decodePolicy(this.row.policy)
       return decodeWaits(this.row.waits)
     } catch (error) {
       const reason = `its record cannot be read: ${(error as Error).message}`
       this.row.parked = reason
       this.row.wokenAt = null
-      this.record({ type: 'agent_parked', reason, code: 'unreadable', step: null })
+      if (this.before.parked === null)
+        this.record({ type: 'agent_parked', reason, code: 'unreadable', step: null })
       return decodeWaits(null)
     }
   }
@@ -89,7 +92,10 @@ export class AgentDraft extends TaskDraft {
     if (neverRan || row.parked !== null || policy.cleanupMs === 0) return this.codeOver()
     row.stopping = 1
     row.stopBoundAt = now + policy.cleanupMs
-    this.result({ type: 'stop', reason }, true)
+    // Its code gives these waits up when it learns of the stop: a signal must not go to one of them meanwhile.
+    this.waits.timers = []
+    this.waits.signals = []
+    this.waits.stop = this.result({ type: 'stop', reason }, true)
   }
 
   /** Nothing of its code counts any more. What is still open below it is stopped. */

@@ -11,8 +11,9 @@ export type TurnState =
   | { type: 'suspended'; waits: StepWait[] }
   /** Its process lets go of it: another one replays it. */
   | { type: 'released' }
-  | { type: 'returned'; output: string }
-  | { type: 'threw'; failure: Failure; stopped: boolean }
+  /** `runsLeft`: a `ctx.run` has not come back. */
+  | { type: 'returned'; output: string; runsLeft?: boolean }
+  | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean }
   | { type: 'parked'; reason: string; code: string; step: number | null }
 
 export interface TurnInput {

@@ -33,16 +33,24 @@ export function journalRow(
   return { agentId, part, no: 'no' in first ? first.no : first.seq, body: JSON.stringify(entries) }
 }
 
-/** Everything the code of these agents has not seen yet, by agent, in its order. */
-export function* unseen(statements: Statements, agentIds: string[]): Work<Map<string, JournalResult[]>> {
+/** Everything the code of these agents has not seen yet, by agent, in its order; an error where it cannot be read. */
+export function* unseen(
+  statements: Statements,
+  agentIds: string[],
+): Work<Map<string, JournalResult[] | Error>> {
   const byAgent = new Map<string, JournalResult[]>(agentIds.map((id) => [id, []]))
   if (agentIds.length === 0) return byAgent
   for (const row of yield* run(statements.agents.unseenChildren(agentIds))) {
     byAgent.get(row.parentId ?? '')?.push(childResult(row))
   }
+  const unreadable = new Map<string, Error>()
   for (const row of yield* run(statements.agents.unseenResults(agentIds))) {
-    byAgent.get(row.agentId)?.push(...journalled<JournalResult>(row))
+    try {
+      byAgent.get(row.agentId)?.push(...journalled<JournalResult>(row))
+    } catch (error) {
+      unreadable.set(row.agentId, error as Error)
+    }
   }
   for (const results of byAgent.values()) results.sort((a, b) => a.seq - b.seq)
-  return byAgent
+  return new Map<string, JournalResult[] | Error>([...byAgent, ...unreadable])
 }

@@ -12,21 +12,24 @@ export interface AgentWaits {
   /** How many signals of each name nobody has taken. */
   queued: Record<string, number>
   since: number | null
+  /** The number of the result that told it to stop: what its code asked for before it saw that is not begun. */
+  stop: number | null
 }
 
 export function decodeWaits(text: string | null): AgentWaits {
   const stored = text === null ? {} : (JSON.parse(text) as Partial<AgentWaits>)
-  return { steps: [], timers: [], signals: [], queued: {}, since: null, ...stored }
+  return { steps: [], timers: [], signals: [], queued: {}, since: null, stop: null, ...stored }
 }
 
 /** Only what there is: most agents wait for one thing. */
-export function encodeWaits({ steps, timers, signals, queued, since }: AgentWaits): string | null {
+export function encodeWaits({ steps, timers, signals, queued, since, stop }: AgentWaits): string | null {
   const kept = {
     ...(steps.length && { steps }),
     ...(timers.length && { timers }),
     ...(signals.length && { signals }),
     ...(Object.keys(queued).length && { queued }),
     ...(since !== null && { since }),
+    ...(stop !== null && { stop }),
   }
   return Object.keys(kept).length ? JSON.stringify(kept) : null
 }

@@ -23,6 +23,12 @@ export interface SubmitOptions {
   patient?: boolean
 }
 
+/** How much of a batch a command takes. */
+export interface Weight {
+  bytes: number
+  rows: number
+}
+
 export type Answered<Answer> = { answer: Answer } | { error: unknown }
 
 export interface FunnelOptions<Command, Answer, Committed> {
@@ -112,14 +118,14 @@ export class Funnel<Command, Answer, Committed> {
   }
 
   /** Several at once, answered together. They wait out an outage of any length. */
-  submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]> {
+  submitAll(commands: readonly Command[], weigh: (command: Command) => Weight): Promise<Answered<Answer>[]> {
     return new Promise((resolve) => {
       if (this.#closed || commands.length === 0) return resolve(commands.map(() => ({ error: this.#closed })))
       const group = new Group<Answer>(commands.length, resolve)
       const since = this.#options.clock.monotonic()
       for (let index = 0; index < commands.length; index++) {
         const command = commands[index] as Command
-        this.#add(new GroupEntry(command, bytes(command), since, group, index))
+        this.#add(new GroupEntry(command, weigh(command), since, group, index))
       }
       this.kick()
     })
@@ -224,6 +230,8 @@ export class Funnel<Command, Answer, Committed> {
           continue
         }
         if (code === null || code === 'store_refused' || code === 'store_conflict') {
+          // Alone, it may still have failed for what was claimed beside it.
+          if (first && waiting.length === 1) return this.#runBatch(waiting, false)
           return this.#isolate(waiting, error)
         }
         // Repeating it would do no harm to a worker's reports; to anything else it might.
@@ -293,7 +301,7 @@ class Group<Answer> {
 }
 
 class GroupEntry<Command, Answer> implements Entry<Command, Answer> {
-  readonly rows = 1
+  readonly rows: number
   readonly patient = true
   readonly command: Command
   readonly bytes: number
@@ -301,9 +309,10 @@ class GroupEntry<Command, Answer> implements Entry<Command, Answer> {
   readonly #group: Group<Answer>
   readonly #index: number
 
-  constructor(command: Command, bytes: number, since: number, group: Group<Answer>, index: number) {
+  constructor(command: Command, { bytes, rows }: Weight, since: number, group: Group<Answer>, index: number) {
     this.command = command
     this.bytes = bytes
+    this.rows = rows
     this.since = since
     this.#group = group
     this.#index = index

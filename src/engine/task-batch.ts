@@ -35,7 +35,8 @@ export type Command =
 export type Answer =
   | TaskAnswer
   | { type: 'not_found' }
-  | { type: 'fired'; count: number }
+  /** `busy`: some of what is due somebody else is about to change. */
+  | { type: 'fired'; count: number; busy: boolean }
   | { type: 'lost'; count: number }
   | { type: 'scheduled'; tasks: { id: string; existing: boolean }[] }
 
@@ -188,7 +189,9 @@ export class TaskBatch {
     const results = yield* this.#agents.gatherResults(asking.map(({ agentId }) => agentId))
     for (const { agentId, index } of asking) {
       const upTo = this.#rows.get(agentId)?.results ?? 0
-      this.answers[index] = { type: 'turn', state: 'more', results: results.get(agentId) ?? [], upTo }
+      // Parked meanwhile: what it has left to say nobody would understand.
+      if (!results.has(agentId)) this.answers[index] = { type: 'not_found' }
+      else this.answers[index] = { type: 'turn', state: 'more', results: results.get(agentId) ?? [], upTo }
     }
     this.committed.turns = this.#agents.started
   }
@@ -324,7 +327,7 @@ export class TaskBatch {
     const candidates = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
     const due = yield* this.#withRoots(candidates)
     for (const row of due) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
-    return { type: 'fired', count: due.length }
+    return { type: 'fired', count: due.length, busy: due.length < candidates.length }
   }
 
   *#lose({ nodeId, receipt, lease }: Extract<Command, { type: 'lose' }>): Work<Answer> {

@@ -134,7 +134,8 @@ function cameBack(draft: TaskDraft, receipt: Receipt, late: LateResult | null, c
   if (receipt === 'abandoned') return
   row.live = 0
   if (row.receipt === 'unreachable') {
-    row.receipt = receipt
+    // What an agent was told of it stays as it was: its replay has to see the same.
+    if (row.parentId === null) row.receipt = receipt
     draft.receipts.push({ taskId: row.id, attempt: row.attempt, receipt })
   }
   draft.record({ type: 'attempt_stopped', attempt: row.attempt, receipt, tookMs: null })

@@ -45,10 +45,10 @@ export class TaskDraft {
   readonly effects: Effect[] = []
   readonly now: number
 
-  constructor(row: TaskRow, now: number) {
+  constructor(row: TaskRow, now: number, policy: TaskPolicy = decodePolicy(row.policy)) {
     this.row = copyRow(row)
     this.before = row
-    this.policy = decodePolicy(row.policy)
+    this.policy = policy
     this.now = now
   }
 

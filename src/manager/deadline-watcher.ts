@@ -8,12 +8,15 @@ export interface WatcherOptions {
   clock: Clock
   /** The store's time. */
   now(): number
-  /** Fires what is due; answers whether there may be more at once. */
-  fire(): Promise<boolean>
+  /** Fires what is due; answers whether there may be more at once, and whether some of it was busy. */
+  fire(): Promise<{ more: boolean; busy: boolean }>
   /** The next moment anything is due, as far as the store tells. */
   nextDue(): Promise<number | null>
   failed(error: unknown): void
 }
+
+/** Until what somebody else has locked is looked at again. */
+const BUSY_MS = 25
 
 export class DeadlineWatcher {
   readonly #options: WatcherOptions
@@ -62,9 +65,12 @@ export class DeadlineWatcher {
     this.#firing = true
     try {
       this.#nextAt = Infinity
-      while (await this.#options.fire()) if (this.#closed) return
+      let fired = await this.#options.fire()
+      while (fired.more && !this.#closed) fired = await this.#options.fire()
       const next = await this.#options.nextDue()
-      if (next !== null) this.#nextAt = Math.min(this.#nextAt, next)
+      // What is busy is due still: whoever has it locked needs a moment.
+      const soonest = fired.busy ? this.#options.now() + BUSY_MS : 0
+      if (next !== null) this.#nextAt = Math.min(this.#nextAt, Math.max(next, soonest))
     } catch (error) {
       if (!this.#closed) this.#options.failed(error)
     } finally {

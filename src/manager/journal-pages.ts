@@ -14,25 +14,31 @@ export function* journalPage(
   const limit = MAX_JOURNAL_PAGE
   switch (part) {
     case 'steps': {
+      const [agent] = after < 0 ? yield* run(agents.input(agentId)) : []
       const rows = yield* run(agents.journal(agentId, 0, after, limit))
       const next = nextOf(rows.length, { part, after: rows.at(-1)?.no ?? 0 }, { part: 'open', after: -1 })
-      return { steps: rows.flatMap((row) => journalled<JournalStep>(row)), results: [], next }
+      return {
+        input: agent?.input ?? null,
+        steps: rows.flatMap((row) => journalled<JournalStep>(row)),
+        results: [],
+        next,
+      }
     }
     case 'open': {
       const rows = yield* run(agents.unendedChildren(agentId, after, limit))
       const next = nextOf(rows.length, { part, after: rows.at(-1)?.step ?? 0 }, { part: 'work', after: 0 })
-      return { steps: rows.map(childStep), results: [], next }
+      return { input: null, steps: rows.map(childStep), results: [], next }
     }
     case 'work': {
       const rows = yield* run(agents.endedChildren(agentId, after, limit))
       const last = rows.at(-1)?.resultSeq ?? 0
       const next = nextOf(rows.length, { part, after: last }, { part: 'results', after: 0 })
-      return { steps: rows.map(childStep), results: rows.map(childResult), next }
+      return { input: null, steps: rows.map(childStep), results: rows.map(childResult), next }
     }
     case 'results': {
       const rows = yield* run(agents.journal(agentId, 1, after, limit))
       const next = nextOf(rows.length, { part, after: rows.at(-1)?.no ?? 0 }, null)
-      return { steps: [], results: rows.flatMap((row) => journalled<JournalResult>(row)), next }
+      return { input: null, steps: [], results: rows.flatMap((row) => journalled<JournalResult>(row)), next }
     }
   }
 }

@@ -149,7 +149,7 @@ export class LocalTaskService implements TaskService {
     if (row.kind === 'task') return attemptViews(row, attempts)
     const { statements } = this.#parts.store
     return this.#parts.store.read(function* () {
-      const views: AttemptView[] = []
+      const views: AttemptView[] = row.receipt === 'abandoned' ? attemptViews(row, attempts) : []
       for (const task of yield* run(statements.agents.cancelledBelow(id, MAX_PAGE))) {
         views.push(...attemptViews(task, yield* run(statements.attempts(task.id))))
       }

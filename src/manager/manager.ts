@@ -81,7 +81,7 @@ export class Manager implements ManagerPort {
       logger: options.logger,
       kick: () => this.#claimIfWished(),
       knowQueues: (names) => this.#knowQueues(names),
-      submitAll: (commands, bytes) => this.#funnel.submitAll(commands, bytes),
+      submitAll: (commands, weigh) => this.#funnel.submitAll(commands, weigh),
       submit: (command) => this.submit(command, { patient: true }),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
     })
@@ -93,14 +93,15 @@ export class Manager implements ManagerPort {
       metrics: this.metrics,
       queues: this.queues,
       kick: () => this.#claimIfWished(),
-      submitAll: (commands, bytes) => this.#funnel.submitAll(commands, bytes),
+      submitAll: (commands, weigh) => this.#funnel.submitAll(commands, weigh),
     })
     this.watcher = new DeadlineWatcher({
       clock: options.clock,
       now: () => options.time.now(),
       fire: async () => {
         const answer = await this.submit({ type: 'fire' }, { patient: true })
-        return answer.type === 'fired' && answer.count >= MAX_FIRED
+        if (answer.type !== 'fired') return { more: false, busy: false }
+        return { more: answer.count >= MAX_FIRED, busy: answer.busy }
       },
       nextDue: () => this.#nextDue(),
       failed: (error) => {
@@ -148,8 +149,16 @@ export class Manager implements ManagerPort {
     const unknown = names.filter((name) => !this.queues.has(name))
     if (unknown.length === 0) return
     const commands = unknown.map((name): Command => ({ type: 'queue', name }))
-    const answers = await this.#funnel.submitAll(commands, () => 0)
-    for (const [i, name] of unknown.entries()) if ('answer' in (answers[i] ?? {})) this.queues.add(name)
+    const answers = await this.#funnel.submitAll(commands, () => ({ bytes: 0, rows: 1 }))
+    for (const [i, name] of unknown.entries()) {
+      const answered = answers[i]
+      if (answered && 'answer' in answered) this.queues.add(name)
+      else
+        this.#options.logger.error(
+          { queue: name, error: String(answered?.error) },
+          'a queue could not be added',
+        )
+    }
   }
 
   async #journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null> {

@@ -102,10 +102,25 @@ export class Sweeper {
     const rows = await store.read(() => run(store.statements.sweepTasks(this.#after, STRETCH)))
     this.#after = rows.length < STRETCH ? '' : (rows.at(-1)?.id ?? '')
     const now = time.now()
-    const over = rows.filter((row) => isOver(row, now)).map(({ id }) => id)
-    await this.#remove(over)
+    const over = rows.filter((row) => isOver(row, now))
+    await this.#removeBelow(over.filter(({ kind }) => kind === 'agent').map(({ id }) => id))
+    await this.#remove(over.map(({ id }) => id))
     if (rows.some(waitsForNothing) || rows.some(({ live }) => live === 1)) await this.#repair(rows)
     return over.length
+  }
+
+  /** From the leaves up, so that no transaction takes more than its share. */
+  async #removeBelow(agentIds: string[]): Promise<void> {
+    const { store } = this.#parts
+    for (let i = 0; i < agentIds.length; i += MAX_SWEPT) {
+      const some = agentIds.slice(i, i + MAX_SWEPT)
+      for (;;) {
+        if (this.#closed) return
+        const leaves = await store.read(() => run(store.statements.agents.leavesBelow(some, MAX_SWEPT)))
+        if (leaves.length === 0) break
+        await this.#remove(leaves.map(({ id }) => id))
+      }
+    }
   }
 
   async #remove(ids: string[]): Promise<void> {

@@ -3,10 +3,11 @@
  * into the store. Decides nothing.
  */
 import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
+import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
 import type { StartedTurn, TurnWish } from '../engine/agent-batch.ts'
-import type { Answered } from '../engine/funnel.ts'
+import type { Answered, Weight } from '../engine/funnel.ts'
 import type { Answer, Command } from '../engine/task-batch.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { DownMessage, Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
@@ -18,7 +19,7 @@ interface Parts {
   kick(): void
   /** Claims go through the queues by name. */
   knowQueues(names: readonly string[]): Promise<void>
-  submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]>
+  submitAll(commands: readonly Command[], weigh: (command: Command) => Weight): Promise<Answered<Answer>[]>
   submit(command: Command): Promise<Answer>
   journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null>
 }
@@ -134,13 +135,28 @@ export class TurnDesk {
     const commands = reports.map(
       (report): Command => ({ type: 'agent', agentId: report.agentId, rootId: report.rootId, input: report }),
     )
-    const answers = await this.#parts.submitAll(commands, turnBytes)
+    const answers = await this.#parts.submitAll(commands, turnWeight)
     const turnAnswers = reports.map((report, i) => this.#answer(report, answers[i]))
     if (this.wishes) this.#parts.kick()
     return turnAnswers
   }
 
-  #answer({ agentId, token }: TurnReport, answered: Answered<Answer> | undefined): TurnAnswer {
+  /** What the store does not take it would not take another time: somebody has to look at it. */
+  #refused({ agentId, rootId, token, seen, state }: TurnReport, error: unknown): void {
+    const { logger, submit } = this.#parts
+    logger.error({ agentId, error: String(error) }, 'a turn could not be stored')
+    const code = error instanceof CurfewError ? error.code : 'bug'
+    if (code === 'closed' || code === 'commit_unknown' || state.type === 'parked') return
+    const reason = `its turn could not be stored: ${error instanceof Error ? error.message : String(error)}`
+    const parked = { type: 'parked', reason, code: 'turn_refused', step: null } as const
+    const input = { type: 'turn', token, seen, steps: [], ran: [], withdrawn: [], state: parked } as const
+    submit({ type: 'agent', agentId, rootId, input: { ...input, steps: [], ran: [], withdrawn: [] } }).catch(
+      (failed: unknown) => logger.warn({ agentId, error: String(failed) }, 'an agent could not be parked'),
+    )
+  }
+
+  #answer(report: TurnReport, answered: Answered<Answer> | undefined): TurnAnswer {
+    const { agentId, token } = report
     const answer = answered && 'answer' in answered ? answered.answer : null
     if (answer?.type === 'turn' && answer.state === 'more') {
       const now = this.#parts.time.now()
@@ -148,9 +164,7 @@ export class TurnDesk {
     }
     if (this.#live.get(agentId) === token) this.#live.delete(agentId)
     if (answer?.type === 'turn') return { type: answer.state === 'suspended' ? 'suspended' : 'ended' }
-    if (answered && 'error' in answered) {
-      this.#parts.logger.error({ agentId, error: String(answered.error) }, 'a turn could not be stored')
-    }
+    if (answered && 'error' in answered) this.#refused(report, answered.error)
     return { type: 'stale' }
   }
 }
@@ -162,7 +176,7 @@ function turnOf({ row, results }: StartedTurn, token: string, now: number): Turn
     name: row.name,
     token,
     turn: row.attempt,
-    input: row.input,
+    input: row.input === '' ? null : row.input,
     now,
     steps: row.steps,
     seen: row.seen,
@@ -179,10 +193,11 @@ function queuesOf(reports: readonly TurnReport[]): string[] {
   return [...names]
 }
 
-function turnBytes(command: Command): number {
-  if (command.type !== 'agent' || command.input.type !== 'turn') return 0
-  let bytes = 0
-  for (const step of command.input.steps) if ('input' in step) bytes += step.input.length
-  const { state } = command.input
-  return state.type === 'returned' ? bytes + state.output.length : bytes
+function turnWeight(command: Command): Weight {
+  if (command.type !== 'agent' || command.input.type !== 'turn') return { bytes: 0, rows: 1 }
+  const { steps, ran, state } = command.input
+  let bytes = state.type === 'returned' ? state.output.length : 0
+  for (const step of steps) if ('input' in step) bytes += step.input.length
+  for (const { outcome } of ran) if ('output' in outcome) bytes += outcome.output.length
+  return { bytes, rows: 1 + steps.length + ran.length }
 }

@@ -6,7 +6,7 @@ import type { IdSource } from '../core/id.ts'
 import { MAX_CLAIMED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Scope } from '../engine/agent-batch.ts'
-import type { Answered } from '../engine/funnel.ts'
+import type { Answered, Weight } from '../engine/funnel.ts'
 import { readablePolicy } from '../engine/policy-text.ts'
 import type { Answer, ClaimWish, Command } from '../engine/task-batch.ts'
 import type { TaskMetrics } from '../engine/task-metrics.ts'
@@ -36,7 +36,7 @@ interface Parts {
   queues: Queues
   /** There may be something to claim. */
   kick(): void
-  submitAll(commands: readonly Command[], bytes: (command: Command) => number): Promise<Answered<Answer>[]>
+  submitAll(commands: readonly Command[], weigh: (command: Command) => Weight): Promise<Answered<Answer>[]>
   turns: TurnDesk
 }
 
@@ -204,7 +204,7 @@ export class WorkerDesk {
         ...this.#scopeOf(session, report),
       }),
     )
-    const answers = await this.#parts.submitAll(commands, outputBytes)
+    const answers = await this.#parts.submitAll(commands, reportWeight)
     // Only now the ones behind them in a queue that was full can start.
     if (reports.some((report) => this.#isOfLimitedQueue(report))) {
       this.#workMayWait = true
@@ -299,8 +299,10 @@ function attemptOptions(policyText: string): Pick<Assignment, 'softStopMs' | 'be
   return { softStopMs, beatEveryMs: Math.max(10, Math.min(MOST_BEAT_EVERY_MS, shortest / 3)) }
 }
 
-function outputBytes(command: Command): number {
-  return command.type === 'input' && command.input.type === 'completed' ? command.input.output.length : 0
+function reportWeight(command: Command): Weight {
+  const bytes =
+    command.type === 'input' && command.input.type === 'completed' ? command.input.output.length : 0
+  return { bytes, rows: 1 }
 }
 
 function reportAnswer(answer: Answer): ReportAnswer {

@@ -229,9 +229,11 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
         agentRow(2, { ...here, nodeId: 'n_2', wokenAt: 9_001 }),
         agentRow(3, { ...here, nodeId: 'n_2', wokenAt: 9_000 }),
         agentRow(4, { ...here, nodeId: 'n_gone', wokenAt: 9_999 }),
+        // It has never run, or whoever ran it has let go of it.
+        agentRow(5, { nodeId: 'n_2', wokenAt: 9_999 }),
       )
       // Over a SQLite file there are no peers.
-      const left = kind === 'PostgreSQL' ? [1, 3, 4] : [1, 2, 3, 4]
+      const left = kind === 'PostgreSQL' ? [1, 3, 4, 5] : [1, 2, 3, 4, 5]
       expect(await claimedIds({ peers: ['n_2', 'n_3'] })).toEqual(left.map(agentId))
       expect(await claimedIds({ peers: ['n_2'], patience: 9_001 })).toEqual(
         kind === 'PostgreSQL' ? [agentId(2)] : [],
@@ -301,8 +303,8 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       childRow(4, 1, 3, { detached: 1 }),
       childRow(5, 1, 5, { status: 'running', live: 1 }),
       childRow(6, 1, 6, { status: 'failed', settledAt: 6, resultSeq: 4 }),
-      childRow(7, 2, 0, { rootId: agentId(1), status: 'cancelled', settledAt: 6, resultSeq: 1 }),
-      childRow(8, 1, 8, { status: 'cancelled', settledAt: 6, resultSeq: 5 }),
+      childRow(7, 2, 0, { rootId: agentId(1), attempt: 1, status: 'cancelled', settledAt: 6, resultSeq: 1 }),
+      childRow(8, 1, 8, { attempt: 2, status: 'cancelled', settledAt: 6, resultSeq: 5 }),
       childRow(9, 3, 0),
     ]
 
@@ -344,8 +346,8 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       })
     })
 
-    test('waitedFor explains, cancelledBelow lists at any depth', async () => {
-      await put(...family())
+    test('waitedFor explains, cancelledBelow lists at any depth what was begun', async () => {
+      await put(...family(), childRow(10, 1, 9, { status: 'cancelled', settledAt: 6, resultSeq: 6 }))
       const waited = plain(await db.run(db.statements.agents.waitedFor(agentId(1), 3)))
       expect(ids(waited)).toEqual([3, 4, 5].map(id))
       expect(waited[2]).toMatchObject({ kind: 'task', name: 'resize', status: 'running', createdAt: 0 })
@@ -398,14 +400,15 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       const { insertSignals, signals, deleteSignal } = bound(db)
       await db.run(insertSignals([signal(1, 9, 'go'), signal(1, 2, 'go'), signal(1, 3, 'stop')]))
       await db.run(insertSignals([signal(2, 2, 'go'), signal(1, 11, 'go')]))
-      const waiting = async (names: string[], limit = 9) =>
-        plain(await db.run(signals(agentId(1), names, limit))).map(({ no }) => no)
-      expect(await waiting(['go'])).toEqual([2, 9, 11])
-      expect(await waiting(['go', 'stop'], 2)).toEqual([2, 3])
-      expect(plain(await db.run(signals(agentId(1), ['stop'], 9)))).toEqual([signal(1, 3, 'stop')])
+      const waiting = async (name: string, limit = 9) =>
+        plain(await db.run(signals(agentId(1), name, limit))).map(({ no }) => no)
+      expect(await waiting('go')).toEqual([2, 9, 11])
+      expect(await waiting('go', 2)).toEqual([2, 9])
+      expect(plain(await db.run(signals(agentId(1), 'stop', 9)))).toEqual([signal(1, 3, 'stop')])
       await db.run(deleteSignal(signal(1, 2, 'go')))
-      expect(await waiting(['go', 'stop', 'none'])).toEqual([3, 9, 11])
-      expect(await db.run(signals(agentId(2), ['go'], 9))).toHaveLength(1)
+      expect(await waiting('go')).toEqual([9, 11])
+      expect(await waiting('none')).toEqual([])
+      expect(await db.run(signals(agentId(2), 'go', 9))).toHaveLength(1)
     })
   })
 })

@@ -66,10 +66,14 @@ function nextTurnsSqlite(names: number): string {
   return `id in (select id from (${each.join(' union all ')}) order by woken_at, id limit $4)`
 }
 
-/** By place and nothing else, as tasks are claimed. One that a peer has in memory is left to it for a while. */
+/**
+ * By place and nothing else, as tasks are claimed. One that a peer has in memory is left to it for a while; without a
+ * token nobody has.
+ */
 const NEXT_TURNS_POSTGRES = `ctid = any(array(select c.place from unnest($5::text[]) as w (name)
   cross join lateral (select t.ctid as place, t.woken_at, t.id from curfew.tasks t where ${MAY_START}
-    and t.name = w.name and (t.node_id = $2 or t.woken_at <= $7 or t.node_id <> all($6::text[]))
+    and t.name = w.name
+    and (t.token is null or t.node_id = $2 or t.woken_at <= $7 or t.node_id <> all($6::text[]))
     order by t.woken_at, t.id limit $4 for update skip locked) as c
   order by c.woken_at, c.id limit $4))`
 
@@ -158,6 +162,10 @@ export class AgentStatements {
     }
   }
 
+  input(agentId: string): Statement<{ input: string }> {
+    return { sql: `select input from ${this.#d.s}tasks where id = $1`, params: [agentId] }
+  }
+
   /** A page of what has ended, in the order of the results. */
   endedChildren(agentId: string, after: number, limit: number): Statement<TaskRow> {
     return {
@@ -189,7 +197,7 @@ export class AgentStatements {
     }
   }
 
-  /** Tasks below an agent, at any depth, that were cancelled. */
+  /** What was begun below an agent, at any depth, and cancelled; of agents those that did not clean up in time. */
   cancelledBelow(agentId: string, limit: number): Statement<TaskRow> {
     const { s } = this.#d
     return {
@@ -197,8 +205,22 @@ export class AgentStatements {
           select id from ${s}tasks where parent_id = $1
           union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
         select ${selectList(TASK_FIELDS, 't')} from ${s}tasks t where t.id in (select id from below)
-          and t.kind = 'task' and t.status = 'cancelled' order by t.id limit $2`,
+          and t.attempt > 0 and (t.kind = 'task' and t.status = 'cancelled' or t.kind = 'agent' and t.receipt = 'abandoned')
+          order by t.id limit $2`,
       params: [agentId, limit],
+    }
+  }
+
+  /** Some of what these agents scheduled, at any depth, that has nothing below itself and is over. */
+  leavesBelow(agentIds: readonly string[], limit: number): Statement<{ id: string }> {
+    const { s, inList } = this.#d
+    return {
+      sql: `with recursive below (id) as (
+          select id from ${s}tasks where parent_id ${inList('$1')} and detached = 0
+          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id and t.detached = 0)
+        select t.id from below b join ${s}tasks t on t.id = b.id where t.settled_at is not null and t.live = 0
+          and not exists (select 1 from ${s}tasks c where c.parent_id = t.id and c.detached = 0) limit $2`,
+      params: [this.#d.list(agentIds), limit],
     }
   }
 
@@ -226,11 +248,11 @@ export class AgentStatements {
     )
   }
 
-  signals(agentId: string, names: readonly string[], limit: number): Statement<SignalRow> {
+  signals(agentId: string, name: string, limit: number): Statement<SignalRow> {
     return {
       sql: `select ${selectList(['agentId', 'no', 'name', 'value'], 'g')} from ${this.#d.s}signals g
-        where agent_id = $1 and name ${this.#d.inList('$2')} order by no limit $3`,
-      params: [agentId, this.#d.list(names), limit],
+        where agent_id = $1 and name = $2 order by no limit $3`,
+      params: [agentId, name, limit],
     }
   }
 

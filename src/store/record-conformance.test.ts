@@ -259,7 +259,12 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       expect(ids(await db.run(db.statements.liveTasks('n_1', 9)))).toEqual([1, 3, 5].map(id))
       const attempts = plain(await db.run(db.statements.liveAttempts('n_1')))
       expect(ids(attempts).sort()).toEqual([1, 3, 5].map(id))
-      expect(attempts.find((one) => one.id === id(1))).toEqual({ id: id(1), token: 'a_1', startedAt: 1_000 })
+      expect(attempts.find((one) => one.id === id(1))).toEqual({
+        id: id(1),
+        token: 'a_1',
+        kind: 'task',
+        startedAt: 1_000,
+      })
       expect(plain(await db.run(db.statements.stoppingTasks('n_1')))).toEqual([
         { id: id(3), token: 'a_3', status: 'timed_out', timeoutKind: 'stuck', graceMs: 5_000 },
       ])

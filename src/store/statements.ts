@@ -212,7 +212,7 @@ export class Statements {
   ): Statement<Pick<TaskRow, 'id' | 'token' | 'status' | 'timeoutKind' | 'graceMs'>> {
     return {
       sql: `select ${selectList(['id', 'token', 'status', 'timeoutKind', 'graceMs'], 't')} from ${this.#d.s}tasks t
-        where node_id = $1 and live = 1 and stopping = 1`,
+        where node_id = $1 and live = 1 and stopping = 1 and kind = 'task'`,
       params: [nodeId],
     }
   }
@@ -236,7 +236,8 @@ export class Statements {
   /** A record that cannot be decided about: nothing of it is handed out and nothing of it is due. */
   parkTask(id: string, reason: string): Statement {
     return {
-      sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null where id = $1`,
+      sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null, woken_at = null,
+        live = case when kind = 'agent' then 0 else live end where id = $1`,
       params: [id, reason],
     }
   }
@@ -291,6 +292,7 @@ export class Statements {
     const over = `with recursive over_ids (id) as (
       select t.id from ${s}tasks t where t.id ${this.#d.inList('$1')} and t.settled_at is not null and t.live = 0
         and not exists (select 1 from ${s}tasks p where p.id = t.parent_id and p.settled_at is null)
+        and not exists (select 1 from ${s}tasks c where c.parent_id = t.id and c.detached = 0 and c.live = 1)
       union select c.id from over_ids o join ${s}tasks c on c.parent_id = o.id and c.detached = 0)`
     const these = 'in (select id from over_ids)'
     return [

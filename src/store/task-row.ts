@@ -221,8 +221,9 @@ export function copyRow(row: TaskRow): TaskRow {
   }
 }
 
-/** What an agent's row never has; reading it costs as much as what it has. */
+/** What an agent's row never has, and its input, which only a replay needs: reading it costs as much as the rest. */
 const OF_TASKS = [
+  'input',
   'queue',
   'priority',
   'key',
@@ -259,7 +260,7 @@ export function agentRow(row: AgentRow): TaskRow {
     live: row.live,
     stopping: row.stopping,
     parked: row.parked,
-    input: row.input,
+    input: '',
     output: row.output,
     failure: row.failure,
     timeoutKind: row.timeoutKind,

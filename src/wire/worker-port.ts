@@ -60,8 +60,8 @@ export interface Turn {
   token: string
   /** Rises by one with each: a run in memory that has another before this one is outdated. */
   turn: number
-  /** JSON text. */
-  input: string
+  /** JSON text; null: it stands in the journal, for whoever does not have the run in memory. */
+  input: string | null
   /** The store's time at the claim. */
   now: number
   /** How much is in its journal; nothing: it has never come to a step. */
@@ -103,8 +103,9 @@ export interface TurnReport {
     | { type: 'open' }
     | { type: 'suspended'; waits: StepWait[] }
     | { type: 'released' }
-    | { type: 'returned'; output: string }
-    | { type: 'threw'; failure: Failure; stopped: boolean }
+    /** `runsLeft`: a `ctx.run` has not come back. */
+    | { type: 'returned'; output: string; runsLeft?: boolean }
+    | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean }
     | { type: 'parked'; reason: string; code: string; step: number | null }
 }
 

@@ -18,7 +18,7 @@ import type {
 } from '../definitions/agent.ts'
 import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { checkInputNow } from '../definitions/input-schema.ts'
-import { startTime } from '../definitions/start-time.ts'
+import { LAST_TIME, startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
 import type { GroupKind } from './agent-group.ts'
@@ -126,7 +126,8 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
     },
     sleepUntil(time: Date | number) {
       const until = Math.ceil(Number(time))
-      if (!Number.isFinite(until)) throw new CurfewError('invalid_option', `${at('sleepUntil')}: not a time`)
+      if (!(Math.abs(until) <= LAST_TIME))
+        throw new CurfewError('invalid_option', `${at('sleepUntil')}: not a time`)
       const { no } = run.addStep<'sleep_until'>((no) => ({ no, kind: 'sleep_until', at: until }))
       return run.stepHandle(no, { kind: 'sleep' })
     },

@@ -10,7 +10,6 @@ export class ReplayedJournal {
   readonly #withResult: ReadonlySet<number>
   /** Where its code was told to stop, which ended all runs there were. */
   readonly #stopSeq: number
-  readonly bytes: number
 
   /** `upTo`: what came later than the claim of the turn is handed out by the store again. */
   constructor(pages: readonly JournalPage[], limits: { steps: number; upTo: number }) {
@@ -23,7 +22,6 @@ export class ReplayedJournal {
       .sort((a, b) => a.seq - b.seq)
     this.#withResult = new Set(this.results.flatMap((result) => ('step' in result ? [result.step] : [])))
     this.#stopSeq = this.results.find(({ type }) => type === 'stop')?.seq ?? 0
-    this.bytes = this.#steps.reduce((sum, { input }) => sum + input.length, 0)
   }
 
   get length(): number {

@@ -32,6 +32,8 @@ export interface RunHost {
   report(report: TurnReport): Promise<TurnAnswer>
   /** A suspended run wants a turn. */
   wake(run: AgentRun): void
+  /** A turn this run cannot go on with. */
+  start(turn: Turn): void
   /** It waits, and may be dropped. */
   suspended(run: AgentRun): void
   /** Nothing of it is left. */
@@ -53,8 +55,6 @@ type End =
 export class AgentRun {
   readonly agentId: string
   readonly controller = new AbortController()
-  /** An estimate of what it holds in memory. */
-  bytes: number
   turn: Turn
   readonly #definition: AgentDefinition
   readonly #host: RunHost
@@ -78,6 +78,8 @@ export class AgentRun {
   readonly #groups = new Set<Group>()
   readonly #onTime = new Map<number, () => void>()
   #openRuns = 0
+  #deliveredBytes = 0
+  readonly #input: string
   readonly #gate = new RunGate()
   #touched = false
   #end: End | null = null
@@ -86,7 +88,14 @@ export class AgentRun {
   #askTimer: Timer | null = null
   #nextTurn: Turn | null = null
 
-  constructor(definition: AgentDefinition, turn: Turn, journal: ReplayedJournal | null, host: RunHost) {
+  constructor(
+    definition: AgentDefinition,
+    turn: Turn,
+    from: { input: string; journal: ReplayedJournal | null },
+    host: RunHost,
+  ) {
+    const { input, journal } = from
+    this.#input = input
     this.#definition = definition
     this.agentId = turn.agentId
     this.turn = turn
@@ -95,12 +104,16 @@ export class AgentRun {
     this.#inbox = journal ? [...journal.results] : [...turn.results]
     this.#upTo = turn.upTo
     this.#aheadMs = turn.now - host.clock.monotonic()
-    this.bytes = turn.input.length + (journal?.bytes ?? 0)
   }
 
   start(): void {
     void this.#execute(createAgentContext(this, this.#host.logger))
     this.#tickSoon()
+  }
+
+  /** An estimate of what it holds in memory: what it waits for, and what it was given since it last waited. */
+  get bytes(): number {
+    return this.#input.length + this.#pending.size * STEP_BYTES + this.#deliveredBytes
   }
 
   get suspended(): boolean {
@@ -156,6 +169,7 @@ export class AgentRun {
   }
 
   resume(turn: Turn): void {
+    this.#deliveredBytes = 0
     this.#nextTurn = null
     this.turn = turn
     this.#take(turn.results, turn.upTo, turn.now)
@@ -191,13 +205,13 @@ export class AgentRun {
   ): { no: number; id?: string; value?: unknown; replayed: boolean } {
     const no = this.#nextStep
     const step = make(no)
+    step.seen = this.#seen
     if (this.#phase === 'over' || this.#mismatch) return { no: -1, replayed: false }
     if (no >= MAX_STEPS) {
       this.#tooManySteps()
       return { no: -1, replayed: false }
     }
     this.#nextStep++
-    this.bytes += STEP_BYTES
     this.touch()
     if (this.#journal && no < this.#journal.length) {
       try {
@@ -267,7 +281,7 @@ export class AgentRun {
   async #execute(context: AgentContext): Promise<void> {
     const { name, schema, run } = this.#definition
     try {
-      let input = decodeJson(this.turn.input)
+      let input = decodeJson(this.#input)
       if (schema) input = await parseInput('agent', name, schema, input)
       const output = await run(input as never, context)
       this.#end ??= { type: 'returned', output: encodeJson(output, `output of agent ${name}`) }
@@ -313,7 +327,8 @@ export class AgentRun {
         step: this.#mismatch.step,
       })
     const isPast = !this.#journal || this.#nextStep >= this.#journal.length
-    if (this.#end) return isPast ? void this.#report(this.#end) : this.#notReached(this.#nextStep)
+    if (this.#end && !isPast) return this.#notReached(this.#nextStep)
+    if (this.#end) return void this.#report({ ...this.#end, ...(this.#openRuns > 0 && { runsLeft: true }) })
     const next = this.#inbox[this.#delivered]
     if (next && !this.#hasReached(next)) return this.#notReached((next as { step: number }).step)
     if (next) {
@@ -383,8 +398,11 @@ export class AgentRun {
         this.#host.suspended(this)
         if (this.#touched) this.#host.wake(this)
         return
-      default:
-        return this.drop()
+      default: {
+        const next = this.#nextTurn
+        this.drop()
+        if (next) this.#host.start(next) // it is somebody's, though not this run's
+      }
     }
   }
 
@@ -428,7 +446,7 @@ export class AgentRun {
     const step = this.#pending.get(result.step)
     this.#pending.delete(result.step)
     if (!step) return
-    this.bytes += resultBytes(result)
+    this.#deliveredBytes += resultBytes(result)
     step.settle(stepEnd(step, result))
   }
 

@@ -55,6 +55,7 @@ export class AgentRunner {
       nextId: (prefix, now) => ids.next(prefix, now),
       report: (report) => this.#outbox.add(report),
       wake: ({ agentId, turn }) => this.#session?.wake(agentId, turn.rootId, turn.token),
+      start: (turn) => this.#start(turn),
       suspended: (run) => this.#suspended(run),
       gone: (run) => this.#gone(run),
     }
@@ -81,7 +82,7 @@ export class AgentRunner {
 
   turns(turns: readonly Turn[]): void {
     for (const turn of turns) {
-      if (this.#refusing) void this.#giveBack(turn)
+      if (this.#refusing) this.#track(this.#giveBack(turn))
       else this.#start(turn)
     }
   }
@@ -96,8 +97,7 @@ export class AgentRunner {
   /** Its process lets go of everything: other processes go on with it. */
   releaseAll(): void {
     for (const run of [...this.#runs.values()]) {
-      const released = run.release().finally(() => this.#releasing.delete(released))
-      this.#releasing.add(released)
+      this.#track(run.release())
     }
   }
 
@@ -125,14 +125,23 @@ export class AgentRunner {
       return resident.resume(turn)
     }
     resident?.drop() // somebody else has run it since
-    if (turn.steps === 0 && turn.upTo === 0) this.#begin(turn, null)
-    else void this.#replay(turn)
+    if (turn.input !== null && turn.steps === 0 && turn.upTo === 0) this.#begin(turn, turn.input, null)
+    else this.#track(this.#replay(turn))
   }
 
-  #begin(turn: Turn, journal: ReplayedJournal | null): void {
+  /** On its way back to the store: a process that closes waits for it. */
+  #track(work: Promise<void>): void {
+    const released = work.finally(() => this.#releasing.delete(released))
+    this.#releasing.add(released)
+  }
+
+  #begin(turn: Turn, input: string, journal: ReplayedJournal | null): void {
+    const other = this.#runs.get(turn.agentId)
+    if (other && other.turn.turn > turn.turn) return // it took long to load, and is not the current one any more
+    other?.drop()
     const definition = this.#definitions.get(turn.name)
     if (!definition) throw new Error(`curfew: a turn of ${turn.name}, which this worker did not announce`)
-    const run = new AgentRun(definition, turn, journal, this.#host)
+    const run = new AgentRun(definition, turn, { input, journal }, this.#host)
     this.#runs.set(turn.agentId, run)
     run.start()
   }
@@ -142,12 +151,13 @@ export class AgentRunner {
     try {
       const pages = await this.#load(turn)
       if (!pages || this.#refusing) return void (await this.#giveBack(turn))
-      this.#begin(turn, new ReplayedJournal(pages, turn))
+      this.#begin(turn, pages[0]?.input ?? 'null', new ReplayedJournal(pages, turn))
     } catch (error) {
       // A store that is away comes back; a record that makes no sense will not.
       const { agentId } = turn
       this.#options.logger.error({ agentId, error: String(error) }, 'a journal could not be read')
-      if (error instanceof CurfewError) await this.#giveBack(turn)
+      const away = error instanceof CurfewError && ['store_unavailable', 'closed'].includes(error.code)
+      if (away) await this.#giveBack(turn)
       else await this.#park(turn, `its journal cannot be read: ${(error as Error).message}`)
     } finally {
       this.#loading--
@@ -183,7 +193,8 @@ export class AgentRunner {
     this.#bytes += run.bytes
     const { count, bytes } = this.#options.residents
     for (const { run: oldest } of this.#waiting.values()) {
-      if (this.#waiting.size <= count && this.#bytes <= bytes) return
+      // One that is alone is not dropped for its size: it would be replayed at every step.
+      if (this.#waiting.size <= count && (this.#bytes <= bytes || this.#waiting.size === 1)) return
       oldest.drop()
     }
   }

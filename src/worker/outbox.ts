@@ -25,9 +25,17 @@ export class Outbox<Report, Answer> {
     })
   }
 
+  async #answers(reports: Report[]): Promise<Answer[] | null> {
+    try {
+      return await this.#send(reports)
+    } catch {
+      return [] // whoever refused them has said why
+    }
+  }
+
   async #flush(): Promise<void> {
     const outgoing = this.#waiting.splice(0)
-    const answers = await this.#send(outgoing.map(({ report }) => report))
+    const answers = await this.#answers(outgoing.map(({ report }) => report))
     if (!answers) return
     for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? this.#unanswered)
   }

@@ -43,10 +43,12 @@ export class Conversation {
     const begun = this.#client.query(text).then((results) => {
       const xid = (results as unknown as pg.QueryResult[]).at(-1)?.rows[0]?.xid
       if (typeof xid === 'string') return xid
-      throw new StoreError(
+      const error = new StoreError(
         'not_leading',
         `process ${fence?.nodeId} was declared gone: its lease is somebody else's`,
       )
+      this.#fail(error) // before whatever comes of what was sent behind it
+      throw error
     })
     begun.catch((error: unknown) => this.#fail(error))
     return begun

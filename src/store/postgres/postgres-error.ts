@@ -21,9 +21,13 @@ const LOST =
   /connection terminated|timeout (exceeded )?when|query read timeout|connection error|client has encountered/i
 const IO = ['58030', 'XX001', 'XX002']
 
-export function postgresError(error: unknown): CurfewError {
+/** Thrown by code, not by a database. */
+const BUGS = [SyntaxError, TypeError, ReferenceError, RangeError]
+
+export function postgresError(error: unknown): Error {
   // Of ours already, or thrown by the work itself: a caller's mistake is not the database's.
   if (error instanceof CurfewError) return error
+  if (BUGS.some((type) => error instanceof type)) return error as Error
   const { code, message } = error as { code?: string; message: string }
   if (code !== undefined && CONFLICTS.includes(code))
     return new StoreError('store_conflict', message, { cause: error })

@@ -157,5 +157,5 @@ async function rollBack(client: pg.PoolClient, error: unknown): Promise<Error | 
 }
 
 function isLost(error: unknown): boolean {
-  return postgresError(error).code === 'store_unavailable'
+  return (postgresError(error) as { code?: string }).code === 'store_unavailable'
 }
