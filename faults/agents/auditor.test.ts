@@ -214,7 +214,7 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'a lost deadline',
     'no deadline lost',
-    (run) => Object.assign(viewOf(run, 'g_2'), { status: 'cancelled', endedAt: T0 + 2_000 }),
+    (run) => Object.assign(viewOf(run, 'g_2'), { status: 'failed', endedAt: T0 + 2_000 }),
   ],
   [
     'a sleep that was too short',

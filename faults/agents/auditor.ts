@@ -135,8 +135,14 @@ function auditEvents({ view, events }: AgentRecord, rules: AuditRules, complain:
     // Who is killed again and again while it runs is set aside, and the run resumes it. Nothing else may park it.
     if (event.type === 'agent_parked' && event.code !== 'lost')
       complain('same path again', id, `it was parked: ${event.reason}`)
-    if (event.type === 'cleanup_abandoned') complain('clean-up', id, 'its clean-up was abandoned')
+    if (event.type === 'cleanup_abandoned' && !isCutShort(view, event))
+      complain('clean-up', id, 'its clean-up was abandoned')
   }
+}
+
+/** A deadline that falls while it is cancelled ends the wait for its clean-up. */
+function isCutShort({ status, deadlineAt }: TaskView, { at }: TaskEventView): boolean {
+  return status === 'cancelled' && deadlineAt !== null && at >= deadlineAt
 }
 
 /** A limit never moves: not over a restart, not by being looked at. */
@@ -179,7 +185,12 @@ function auditOutcome(
     const fired = events.find(({ type }) => type === 'agent_timed_out')
     if (deadlineAt === null || (fired && (fired.at < deadlineAt || fired.deadlineAt !== deadlineAt)))
       complain('never early', id, `it timed out at ${fired?.at}, due at ${deadlineAt}`)
-  } else if (deadlineAt !== null && (endedAt ?? Infinity) > deadlineAt + rules.latestResultMs) {
+  } else if (
+    // One that is cancelled ends when everything below it has stopped.
+    status !== 'cancelled' &&
+    deadlineAt !== null &&
+    (endedAt ?? Infinity) > deadlineAt + rules.latestResultMs
+  ) {
     complain('no deadline lost', id, `it is ${status} ${(endedAt ?? Infinity) - deadlineAt} ms too late`)
   }
 }

@@ -42,8 +42,8 @@ export function auditEffects(
     if (undone && !isUndo(one) && from > undone.from)
       complain('clean-up', id, `${effect} was done after the clean-up had begun`)
   }
-  const parked = events.some(({ type }) => type === 'agent_parked')
-  if (!undone && view.attempts > 0 && !parked) complain('clean-up', id, 'it was not cleaned up')
+  const without = events.some(({ type }) => type === 'agent_parked' || type === 'cleanup_abandoned')
+  if (!undone && view.attempts > 0 && !without) complain('clean-up', id, 'it was not cleaned up')
   return effects.findLast(isUndo)?.path ?? null
 }
 

@@ -8,7 +8,7 @@ import { summarizeAgents } from './summary.ts'
 
 export const AGENTS: ChaosLoad<AgentRecord, AgentSummary> = {
   program: path.join(import.meta.dirname, 'program.ts'),
-  longestLifeMs: 1_500,
+  longestLifeMs: 2_500,
   audit: auditAgents,
   summarize: summarizeAgents,
 }

@@ -122,7 +122,7 @@ async function signal({ id, plan }: Known): Promise<void> {
 }
 
 async function send(agentId: string): Promise<void> {
-  const value = `${process.pid}.${++sent}`
+  const value = `s${process.pid}.${++sent}`
   say('signal_sent', { agentId, value })
   try {
     await curfew.agent(agentId).signal('go', value)

@@ -125,7 +125,7 @@ async function sideEffect(ctx: AgentContext, name: string, ms: number, path: Pat
   const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''
   const seen = [...path]
   return ctx.run(name, async ({ signal }) => {
-    const fact = { agentId: ctx.agentId, effect: name, value: `${process.pid}.${++made}` }
+    const fact = { agentId: ctx.agentId, effect: name, value: `e${process.pid}.${++made}` }
     note(journal, { type: 'effect_started', ...fact, path: seen })
     try {
       if (ms > 0) await pause(ms, null, { signal })

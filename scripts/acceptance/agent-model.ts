@@ -257,8 +257,8 @@ export class ModelAgent implements Work {
   }
 
   /** While its code lives. */
-  at(at: number, happen: () => void): Moment {
-    return this.#whileAlive(() => this.model.timeline.at(at, happen))
+  at(at: number, happen: () => void, order?: number): Moment {
+    return this.#whileAlive(() => this.model.timeline.at(at, happen, order))
   }
 
   stopSoon(happen: () => void): Moment {
@@ -280,7 +280,11 @@ export class ModelAgent implements Work {
       (output): { output: unknown } | { failure: Failure } => ({ output }),
       (error: unknown) => ({ failure: failureOf(error) }),
     )
-    if (this.#codeOver) return
+    // Before anything else happens to it, but not before the code that runs now has come to rest.
+    this.at(this.model.timeline.now, () => this.#ended(end), -Infinity)
+  }
+
+  #ended(end: { output: unknown } | { failure: Failure }): void {
     if (this.#status === 'running') {
       this.#endedAt = this.model.timeline.now
       this.#status = 'output' in end ? 'completed' : 'failed'

@@ -169,7 +169,9 @@ class History {
 
   #turn({ steps, ran, withdraw, state, mode, stale }: Extract<Happening, { do: 'turn' }>): void {
     const { row } = this
-    const works = [...this.open.keys()].filter((step) => step % 2 === 0)
+    const made = steps.map((kind, i) => this.#step(kind, row.steps + i))
+    const scheduled = made.flatMap(({ no, kind }) => (kind === 'task' ? [no] : []))
+    const works = [...this.open.keys(), ...scheduled].filter((step) => step % 3 > 0)
     const states: Record<StateKind, TurnState> = {
       open: { type: 'open' },
       suspended: { type: 'suspended', waits: [{ mode, steps: ranges(works), left: works.length }] },
@@ -180,13 +182,14 @@ class History {
     }
     const { answer } = this.decide(
       turnOf(row, `a_${stale ? this.#token - 1 : this.#token}`, {
-        steps: steps.map((kind, i) => this.#step(kind, row.steps + i)),
+        steps: made,
         ran: [...this.#runs].slice(0, ran ? 1 : 0).map((step) => ({ step, outcome: { output: '1' } })),
         withdrawn: [...this.#timers.keys()].slice(0, withdraw ? 1 : 0),
         state: states[state],
       }),
     )
     if (answer.type !== 'turn') return
+    if (codeAlive(this.row)) expect(Math.min(...this.#timers.values())).toBeGreaterThan(this.now)
     expect(answer.state === 'suspended').toBe(this.#isAsleep)
     if (answer.state !== 'suspended') return
     // It waits only once it has seen everything.
@@ -296,7 +299,12 @@ class History {
         expect(at).toBeGreaterThanOrEqual(dueAt)
         dueAt = at
       }
-      if (result.type === 'signal') this.#given[this.#names.get(result.step) as string]?.push(result.value)
+      if (result.type === 'signal') {
+        const name = this.#names.get(result.step) as string
+        // Whoever has waited longest gets it.
+        expect(result.step).toBe([...this.#waiting].find(([, waited]) => waited === name)?.[0])
+        this.#given[name]?.push(result.value)
+      }
       if ('step' in result) this.#forget(result.step)
     }
     this.#stored = [...this.#stored.filter((one) => !draft.taken.includes(one)), ...draft.queued]
@@ -315,6 +323,11 @@ class History {
     const unseen = input.type === 'settled' && !codeAlive(before) ? input.children.length : 0
     expect(results.map(({ seq }) => seq)).toEqual(results.map((_, i) => before.results + 1 + i))
     expect(row.results).toBe(before.results + results.length + unseen)
+    if (before.parked !== null) expect(results.map(({ type }) => type)).not.toContain('time')
+    const cancels = input.type === 'turn' ? input.steps.filter((step) => step.kind === 'cancel') : []
+    expect(draft.cancels).toEqual(
+      codeAlive(before) && before.live ? cancels.flatMap(({ id }) => id ?? []) : [],
+    )
     // So are events; that of a good end is read from the row.
     const completes = row.status === 'completed' && before.status !== 'completed'
     const numbers = [...events.map(({ seq }) => seq), ...(completes ? [row.endedSeq as number] : [])]
@@ -326,8 +339,9 @@ class History {
     }
     if (completes) this.#outcomes++
     // Told once; and nothing is told to a turn that does not run.
-    const told = effects.filter(({ type }) => type === 'settled').length
-    expect(told).toBe(before.settledAt === null && row.settledAt !== null ? 1 : 0)
+    const told = effects.flatMap(({ type }) => (type.endsWith('settled') ? [type] : []))
+    const settles = before.settledAt === null && row.settledAt !== null
+    expect(told).toEqual(settles ? ['settled', 'agent_settled'] : [])
     for (const effect of effects) {
       if (effect.type === 'news') expect([before.live, effect.token]).toEqual([1, before.token])
     }

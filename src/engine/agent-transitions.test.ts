@@ -286,6 +286,7 @@ const quick = newAgentRow({ timeout: 100_000, cleanup: 0 })
 const quickly = startedTurn(quick, { now: 1_000, nodeId: NODE, token: TOKEN })
 
 test.each<[string, TaskRow, number, string]>([
+  ['its sleep is not quite over', suspended, 60_999, 'running open 1'],
   ['its sleep is over', suspended, 61_000, 'running open 1 wakes > time'],
   ['its sleep is over while it runs', live, 61_000, 'running live open 1 > time'],
   ['most of its time is over', suspended, 80_000, 'running open 1 wakes: limit_warning > time'],

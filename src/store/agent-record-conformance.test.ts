@@ -8,7 +8,7 @@ import { STORE_KINDS, TestStore } from './fixtures/stores.ts'
 import type { Statement } from './statement.ts'
 import { run } from './statement.ts'
 import type { TaskRow } from './task-row.ts'
-import { column } from './task-row.ts'
+import { agentRow as asTaskRow, column } from './task-row.ts'
 
 const ids = (rows: { id: string }[]) => rows.map((row) => row.id)
 const SETTLED: Partial<TaskRow> = { status: 'completed', settledAt: 5, endedAt: 5 }
@@ -115,6 +115,60 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
     })
   })
 
+  describe('leavesBelow', () => {
+    const settled = (row: TaskRow): TaskRow => ({ ...row, ...SETTLED })
+    const tree = [
+      settled(agentRow('g_1')),
+      settled({ ...newRow({ id: 't_1' }), ...below('g_1', 'g_1', 0) }),
+      settled({ ...newRow({ id: 't_2' }), ...below('g_1', 'g_1', 1), detached: 1 }),
+      settled({ ...agentRow('g_2'), ...below('g_1', 'g_1', 2) }),
+      settled({ ...newRow({ id: 't_3' }), ...below('g_2', 'g_1', 0) }),
+      // What it detached does not keep it.
+      settled({ ...agentRow('g_3'), ...below('g_1', 'g_1', 3) }),
+      settled({ ...newRow({ id: 't_4' }), ...below('g_3', 'g_1', 0), detached: 1 }),
+      settled(agentRow('g_9')),
+      settled({ ...newRow({ id: 't_9' }), ...below('g_9', 'g_9', 0) }),
+    ]
+    const leaves = async (agentIds: string[], limit = 9) =>
+      ids(await db.run(db.statements.agents.leavesBelow(agentIds, limit))).sort()
+
+    test('are what is over and has nothing below it, at any depth; an agent follows its own', async () => {
+      await put(...tree)
+      expect(await leaves(['g_1'])).toEqual(['g_3', 't_1', 't_3'])
+      expect(await leaves(['g_1', 'g_9'])).toEqual(['g_3', 't_1', 't_3', 't_9'])
+      expect(await leaves(['g_1'], 2)).toHaveLength(2)
+      await db.run(...(db.statements.deleteTasks(['g_3', 't_1', 't_3']) as Statement<never>[]))
+      expect(await leaves(['g_1'])).toEqual(['g_2'])
+    })
+
+    test('what has not settled, or still holds a slot, is none', async () => {
+      const [, first, , , third] = tree as [TaskRow, TaskRow, TaskRow, TaskRow, TaskRow]
+      await put(...tree.filter((row) => row !== first && row !== third))
+      await put({ ...first, settledAt: null, status: 'running' }, { ...third, live: 1 })
+      expect(await leaves(['g_1'])).toEqual(['g_3'])
+    })
+  })
+
+  test('lockAgents reads all that a decision about an agent goes by, in the order of their ids', async () => {
+    const one = agentRow('g_1', {
+      queue: '',
+      ...{ status: 'timed_out', live: 1, stopping: 1, attempt: 3, token: 'a_7', nodeId: 'n_7', losses: 1 },
+      ...{ startedAt: 1, endedAt: 2, settledAt: 3, deadlineAt: 4, stopBoundAt: 5, dueAt: 6, wokenAt: 7 },
+      ...{ seq: 9, startedSeq: 8, endedSeq: 9, results: 7, seen: 6, steps: 5, open: 4, waits: '{"since":1}' },
+      ...{ parked: 'why', output: '"größe"', failure: '{}', timeoutKind: 'agent', receipt: 'aborted' },
+      ...{ warned: 1, extendedMs: 3, ...below('g_8', 'g_9', 3), resultSeq: 2, detached: 1 },
+    })
+    const two = agentRow('g_2', { queue: '', input: '"not read"' })
+    await put(two, one)
+    const rows = await db.run(db.statements.agents.lockAgents(['g_2', 'g_7', 'g_1']))
+    // What never belongs to an agent has the value it always has; its input is read apart.
+    expect(rows.map((row) => asTaskRow(row))).toEqual([
+      { ...one, input: '', graceMs: 0 },
+      { ...two, input: '', graceMs: 0 },
+    ])
+    expect(await db.run(db.statements.agents.input('g_2'))).toMatchObject([{ input: '"not read"' }])
+  })
+
   describe('plans', () => {
     const explain = kind === 'PostgreSQL' ? 'explain (format json)' : 'explain query plan'
     const explained = ({ sql, params }: Statement) => run({ sql: `${explain} ${sql}`, params })
@@ -143,6 +197,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       const children = [
         agents.openChildren('g_1'),
         agents.unseenChildren(['g_1', 'g_2']),
+        agents.leavesBelow(['g_1', 'g_2'], 500),
         ...db.statements.deleteTasks(['g_1', 'g_2']),
       ]
       for (const statement of children) {

@@ -218,7 +218,7 @@ export class AgentStatements {
       sql: `with recursive below (id) as (
           select id from ${s}tasks where parent_id ${inList('$1')} and detached = 0
           union all select t.id from below b join ${s}tasks t on t.parent_id = b.id and t.detached = 0)
-        select t.id from below b join ${s}tasks t on t.id = b.id where t.settled_at is not null and t.live = 0
+        select t.id from ${s}tasks t where t.id in (select id from below) and t.settled_at is not null and t.live = 0
           and not exists (select 1 from ${s}tasks c where c.parent_id = t.id and c.detached = 0) limit $2`,
       params: [this.#d.list(agentIds), limit],
     }
