@@ -309,8 +309,7 @@ export class ModelAgent implements Work {
   }
 
   signal(name: string, value: unknown): void {
-    const hears = this.#status === 'running' || this.#status === 'cancelling'
-    if (!hears || this.#codeOver) return
+    if (this.#codeOver) return
     const at = this.waiting.findIndex((one) => one.name === name)
     if (at < 0) return void this.signals.push({ name, value })
     this.waiting.splice(at, 1)[0]?.handle.settle({ value })

@@ -169,7 +169,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
     'a turn that does not match': 'cancelling stopping parked open 1: agent_parked',
     'the end of the task': 'cancelling live stopping > work',
     'the end of detached work': 'cancelling live stopping open 1 > work',
-    'the signal': 'cancelling live stopping open 1: signal_received > signal',
+    // Its waits are over, so it is kept until its code asks for one again.
+    'the signal': 'cancelling live stopping open 1: signal_received',
     'another signal': 'cancelling live stopping open 1: signal_received',
     granted: 'cancelling live stopping open 1: deadlines_extended',
     extend_by: 'cancelling live stopping open 1: deadlines_extended',
@@ -178,7 +179,7 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
   'cancelled while it waited': {
     'the end of the task': 'cancelling stopping wakes > work',
     'the end of detached work': 'cancelling stopping open 1 > work',
-    'the signal': 'cancelling stopping open 1 wakes: signal_received > signal',
+    'the signal': 'cancelling stopping open 1: signal_received',
     'another signal': 'cancelling stopping open 1: signal_received',
     wake: 'cancelling stopping open 1 wakes',
     granted: 'cancelling stopping open 1: deadlines_extended',
@@ -187,6 +188,8 @@ const EXPECTED: Record<StateName, Partial<Record<InputName, string>>> = {
   'timed out, to be cleaned up': {
     'the end of the task': 'timed_out stopping wakes > work',
     'the end of detached work': 'timed_out stopping open 1 > work',
+    'the signal': 'timed_out stopping open 1: signal_received',
+    'another signal': 'timed_out stopping open 1: signal_received',
     wake: 'timed_out stopping open 1 wakes',
     // More time to clean up; the outcome stays.
     extend_by: 'timed_out stopping open 1: deadlines_extended',
@@ -294,13 +297,13 @@ test.each<[string, TaskRow, number, string]>([
     'its time is over while it waits',
     suspended,
     100_000,
-    'timed_out stopping open 1 wakes stops below: agent_timed_out > stop, time',
+    'timed_out stopping open 1 wakes stops below: agent_timed_out > stop',
   ],
   [
     'its time is over while it runs',
     live,
     100_000,
-    'timed_out live stopping open 1 stops below: agent_timed_out > stop, time',
+    'timed_out live stopping open 1 stops below: agent_timed_out > stop',
   ],
   ['its time is over before it began', pending, 100_000, 'timed_out settled stops below: agent_timed_out'],
   [

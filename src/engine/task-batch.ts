@@ -14,6 +14,7 @@ import { agentRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
+import { withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { decideTask } from './task-decide.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
@@ -325,7 +326,7 @@ export class TaskBatch {
   *#fire(): Work<Answer> {
     const { statements, peers, overdueMs } = this.#context
     const candidates = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
-    const due = yield* this.#withRoots(candidates)
+    const due = yield* withRoots(statements, this.#rows, candidates)
     for (const row of due) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
     return { type: 'fired', count: due.length, busy: due.length < candidates.length }
   }
@@ -340,30 +341,9 @@ export class TaskBatch {
         ? statements.expiredTasks(nodeId, lease.renewedAt, this.committed.now, lease.baseMs, MAX_FIRED)
         : statements.liveTasks(nodeId, MAX_FIRED),
     )
-    for (const row of yield* this.#withRoots(lost))
+    for (const row of yield* withRoots(statements, this.#rows, lost))
       this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'lost', nodeId, receipt })
     return { type: 'lost', count: lost.length }
-  }
-
-  /**
-   * Those whose root could be locked without waiting: a root comes before what is below it, and these rows are
-   * locked already. The others are met again at the next look.
-   */
-  *#withRoots(rows: readonly TaskRow[]): Work<TaskRow[]> {
-    const roots = new Set(rows.flatMap(({ rootId, parentId }) => [rootId ?? [], parentId ?? []].flat()))
-    const wanted = [...roots].filter((id) => !this.#rows.has(id)).sort()
-    if (wanted.length === 0) return [...rows]
-    const { agents } = this.#context.statements
-    for (const row of yield* run(agents.tryLockTasks(wanted))) this.#rows.set(row.id, row)
-    const busy = yield* this.#stillThere(wanted.filter((id) => !this.#rows.has(id)))
-    return rows.filter(({ rootId, parentId }) => !busy.has(rootId ?? '') && !busy.has(parentId ?? ''))
-  }
-
-  /** Locked by somebody else, not removed. */
-  *#stillThere(ids: readonly string[]): Work<Set<string>> {
-    if (ids.length === 0) return new Set()
-    const there = yield* run(this.#context.statements.agents.places(ids))
-    return new Set(there.map(({ id }) => id))
   }
 
   *#flush(): Work<void> {

@@ -8,7 +8,7 @@ import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { failureOf } from '../core/failure.ts'
 import { decodeJson, encodeJson } from '../core/json.ts'
-import { MAX_BATCH_BYTES, MAX_BATCH_ROWS, MAX_STEPS } from '../core/limits.ts'
+import { MAX_STEPS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { JournalMismatch, Stopped, TaskCancelled } from '../core/task-errors.ts'
 import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
@@ -21,8 +21,8 @@ import type { RunPlan } from './agent-runs.ts'
 import { executeRun, RunGate } from './agent-runs.ts'
 import type { Waitable } from './agent-step.ts'
 import { Step } from './agent-step.ts'
-import { resultBytes, stepEnd, stepWaits } from './agent-step-end.ts'
-import { bareReport } from './turn-report.ts'
+import { resultBytes, stepEnd, stepWaits, tooManySteps } from './agent-step-end.ts'
+import { bareReport, takePart } from './turn-report.ts'
 
 export interface RunHost {
   clock: Clock
@@ -293,16 +293,7 @@ export class AgentRun {
   }
 
   #tooManySteps(): void {
-    const failure = failureOf(
-      new CurfewError(
-        'too_many_steps',
-        `agent ${this.#definition.name} came to step ${MAX_STEPS}; a journal holds no more`,
-        {
-          hint: 'Give parts of the work to child agents, or start the next one from where this one stands.',
-        },
-      ),
-    )
-    this.#end ??= { type: 'threw', failure: { ...failure, retryable: false }, stopped: false }
+    this.#end ??= { type: 'threw', failure: tooManySteps(this.#definition.name), stopped: false }
     this.touch()
   }
 
@@ -369,7 +360,7 @@ export class AgentRun {
     this.#phase = 'reporting'
     const { agentId, rootId, token } = this.turn
     // A fan-out of thousands goes out in parts: no transaction should hold the others up for long.
-    const steps = this.#takeOutgoing()
+    const steps = takePart(this.#outgoing)
     const partly = this.#outgoing.length > 0
     const ran = this.#ran.splice(0)
     const withdrawn = this.#withdrawn.splice(0)
@@ -404,17 +395,6 @@ export class AgentRun {
         if (next) this.#host.start(next) // it is somebody's, though not this run's
       }
     }
-  }
-
-  #takeOutgoing(): NewStep[] {
-    let bytes = 0
-    let count = 0
-    for (const step of this.#outgoing) {
-      bytes += 'input' in step ? step.input.length : 0
-      if (count > 0 && (count >= MAX_BATCH_ROWS || bytes > MAX_BATCH_BYTES)) break
-      count++
-    }
-    return this.#outgoing.splice(0, count)
   }
 
   get #hasNews(): boolean {

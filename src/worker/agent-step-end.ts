@@ -1,7 +1,11 @@
 /** Between the journal and the code: what a result means to the one who waits, and what the store has to know of it. */
 import type { JournalResult, StepWait } from '../core/agent-journal.ts'
 import { ranges } from '../core/agent-journal.ts'
+import { CurfewError } from '../core/errors.ts'
+import type { Failure } from '../core/failure.ts'
+import { failureOf } from '../core/failure.ts'
 import { decodeJson } from '../core/json.ts'
+import { MAX_STEPS } from '../core/limits.ts'
 import { outcomeError, RunFailed, Stopped, WaitTimedOut } from '../core/task-errors.ts'
 import type { Group } from './agent-group.ts'
 import type { Step, StepEnd, Waitable } from './agent-step.ts'
@@ -52,4 +56,13 @@ export function stepWaits(awaited: Iterable<Waitable>, groups: Iterable<Group>):
   }
   if (each.length) waits.push({ mode: 'each', steps: ranges(each), left: new Set(each).size })
   return waits
+}
+
+export function tooManySteps(name: string): Failure {
+  const error = new CurfewError(
+    'too_many_steps',
+    `agent ${name} came to step ${MAX_STEPS}; a journal holds no more`,
+    { hint: 'Give parts of the work to child agents, or start the next one from where this one stands.' },
+  )
+  return { ...failureOf(error), retryable: false }
 }
