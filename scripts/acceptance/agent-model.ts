@@ -37,7 +37,7 @@ export interface Expectation {
   tied: boolean
 }
 
-export const ROOT = 'root'
+const ROOT = 'root'
 
 /** `exact`: times are compared too. */
 export async function expectation(trial: Trial, gapMs: number, exact: boolean): Promise<Expectation> {

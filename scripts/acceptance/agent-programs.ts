@@ -274,7 +274,7 @@ function readGroup(how: How, members: readonly Started[], raw: unknown): unknown
 }
 
 /** What is the same in every run: no ids, no times. However something was cancelled, it reads the same. */
-export function describeError(error: unknown): string {
+function describeError(error: unknown): string {
   if (error instanceof AllTasksFailed || error instanceof AggregateError) {
     return `none of (${error.errors.map(describeError).join(', ')})`
   }
