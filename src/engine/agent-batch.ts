@@ -95,13 +95,12 @@ export class AgentBatch {
 
   decide(row: TaskRow, input: AgentInput): TaskAnswer {
     const { rows, now } = this.#parts
-    const signals = input.type === 'turn' ? this.#signals.get(row.id) : undefined
+    const signals = this.#signals.get(row.id) ?? []
     const { draft, answer } = decideAgent(row, input, now, signals)
-    if (draft.taken.length) {
-      this.#signals.set(
-        row.id,
-        (signals ?? []).filter((one) => !draft.taken.includes(one)),
-      )
+    if (draft.taken.length || draft.queued.length) {
+      const left = signals.filter((one) => !draft.taken.includes(one))
+      // What came with this batch is not stored yet; the turn that asks for it may be in it too.
+      this.#signals.set(row.id, [...left, ...draft.queued])
     }
     rows.set(row.id, draft.row)
     const drafts = this.#drafts.get(row.id)

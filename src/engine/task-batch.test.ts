@@ -4,6 +4,7 @@ import { createDatabase } from '../../scripts/postgres/database.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { commitBatch } from './commit-batch.ts'
+import { newAgentRow, startedTurn, turnOf } from './fixtures/agent-rows.ts'
 import { claimedRow, newRow, newTask } from './fixtures/task-rows.ts'
 import type { ClaimWish, Command } from './task-batch.ts'
 import type { TaskInput } from './task-input.ts'
@@ -154,6 +155,31 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       expect((await db.all()).map(({ id }) => id)).toEqual(['t_1'])
     })
   })
+
+  test.each(['before', 'after'])(
+    'a signal just %s the turn that asks for it, in one batch, is taken by it',
+    async (when) => {
+      const row = startedTurn(newAgentRow(), { now: 1_000, nodeId: 'n_1', token: 'a_1' })
+      await db.put(row)
+      await db.run(db.statements.agents.updateAgents([row], true))
+      const input = turnOf(row, 'a_1', {
+        steps: [{ no: 0, kind: 'signal', name: 'go', ms: null }],
+        state: { type: 'suspended', waits: [] },
+      })
+      const agent = { type: 'agent', agentId: row.id, rootId: row.id } as const
+      const turn: Command = { ...agent, input }
+      const signals = ['1', '2'].map(
+        (value): Command => ({ ...agent, input: { type: 'signal', name: 'go', value } }),
+      )
+      await apply(when === 'before' ? [...signals, turn] : [turn, ...signals])
+      const [journal] = await db.run(db.statements.agents.journal(row.id, 1, 0, 9))
+      expect(JSON.parse(journal?.body ?? '[]')).toEqual([{ seq: 1, type: 'signal', step: 0, value: '1' }])
+      expect((await db.run(db.statements.agents.signals(row.id, 'go', 9))).map(({ value }) => value)).toEqual(
+        ['2'],
+      )
+      expect(JSON.parse((await db.get(row.id)).waits ?? '{}')).toMatchObject({ queued: { go: 1 } })
+    },
+  )
 
   test('what a batch schedules it may claim as well', async () => {
     const wish = {
