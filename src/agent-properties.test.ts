@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, inject, test } from 'vitest'
-import { disturbances, trials } from '../scripts/acceptance/agent-arbitraries.ts'
+import { delays, disturbances, trials } from '../scripts/acceptance/agent-arbitraries.ts'
 import type { Trial } from '../scripts/acceptance/agent-model.ts'
 import { expectation } from '../scripts/acceptance/agent-model.ts'
 import type { Member, Program } from '../scripts/acceptance/agent-programs.ts'
@@ -113,9 +113,9 @@ describe('random agents come to what they would come to in memory', () => {
 })
 
 test(
-  'where everything happens at once, random agents see the same in every replay, and end',
+  'where everything happens at once and late, random agents see the same in every replay, and end',
   () =>
-    assertAll(trials(5), disturbances(5, 40), RUNS / 2, (trial, disturbance) =>
+    assertAll(trials(5), delays(5, 40), RUNS / 2, (trial, disturbance) =>
       run(trial, disturbance, { kind: 'file', until: 100_000 }),
     ),
   TEST_MS,

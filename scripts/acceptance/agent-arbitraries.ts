@@ -50,6 +50,22 @@ export function disturbances(longestMs: number, transactions: number): fc.Arbitr
   })
 }
 
+/** What changes times as well: processes that are away for a while, and that have few slots. */
+export function delays(longestMs: number, transactions: number): fc.Arbitrary<Disturbances> {
+  const few = fc.integer({ min: 1, max: 3 })
+  return fc
+    .record({
+      disturbance: disturbances(longestMs, transactions),
+      slots: maybe(fc.record({ turns: few, concurrency: few }), [1, 1]),
+      downMs: fc.array(fc.nat(longestMs * 3), { minLength: 3, maxLength: 3 }),
+    })
+    .map(({ disturbance: { restarts, ...rest }, slots, downMs }) => ({
+      ...rest,
+      restarts: restarts.map((restart, i) => ({ ...restart, downMs: downMs[i] ?? 0 })),
+      ...(slots && { slots }),
+    }))
+}
+
 function programs(longestMs: number, runLimits: boolean): fc.Arbitrary<Program> {
   const ms = fc.noBias(fc.integer({ min: 1, max: longestMs }))
   const how = fc.constantFrom<How>('all', 'allSettled', 'any', 'race')

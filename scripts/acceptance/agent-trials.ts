@@ -17,8 +17,10 @@ export interface Disturbances {
   residents: number
   /** Killed at this transaction of its process, before it begins or once it is committed. Files only. */
   kills: readonly { transaction: number; committed: boolean }[]
-  /** Killed or closed at a time, at rest, and opened again at once. */
-  restarts: readonly { at: number; how: 'kill' | 'close' }[]
+  /** Killed or closed at a time, at rest, and opened again at once, or after `downMs`. */
+  restarts: readonly { at: number; how: 'kill' | 'close'; downMs?: number }[]
+  /** Of each process; enough unless set. */
+  slots?: { turns: number; concurrency: number }
 }
 
 export interface Ended {
@@ -92,7 +94,8 @@ export class TrialRun {
     const curfew = await this.#alive()
     const { program, timeout, cleanup } = this.#trial
     const options = { cleanup, ...(timeout !== null && { timeout }) }
-    const since = this.#isExact ? this.#startedAt : null
+    const isUp = this.#disturbances.restarts.every(({ downMs }) => !downMs)
+    const since = this.#isExact && isUp ? this.#startedAt : null
     const definition = this.#outside.definitions(UNBORN).program
     const { id } = await curfew.start(definition, { program, since }, options)
     this.#rootId = id
@@ -109,7 +112,10 @@ export class TrialRun {
     const acts = [
       ...signals.map(({ at, name }, i) => ({ at, act: () => this.#signal(name, { signal: i }) })),
       { at: cancelAt, act: () => this.#outsideCall((curfew) => curfew.agent(this.#rootId).cancel()) },
-      ...this.#disturbances.restarts.map(({ at, how }) => ({ at, act: () => this.#restart(how) })),
+      ...this.#disturbances.restarts.map((restart) => ({
+        at: restart.at,
+        act: () => this.#restart(restart),
+      })),
     ]
     return acts.sort((a, b) => a.at - b.at)
   }
@@ -133,7 +139,7 @@ export class TrialRun {
     }
   }
 
-  async #restart(how: 'kill' | 'close'): Promise<void> {
+  async #restart({ how, downMs }: Disturbances['restarts'][number]): Promise<void> {
     if (how === 'close') {
       await this.#outsideCall((curfew) => (this.#isExact ? curfew.close() : this.#world.close(curfew)))
       this.#bury()
@@ -144,6 +150,7 @@ export class TrialRun {
       await this.#alive()
       await this.#world.runFor(LEASE_SECONDS)
     }
+    if (downMs) await this.#world.clock.advance(downMs)
   }
 
   async #advanceTo(at: number): Promise<void> {
@@ -179,7 +186,7 @@ export class TrialRun {
     process.curfew = await this.#world.open({
       tasks: [work],
       agents: [program],
-      concurrency: 1_000,
+      ...(this.#disturbances.slots ?? { concurrency: 1_000 }),
       residents: { count: this.#disturbances.residents },
       logger: this.#logger(generation),
     })
