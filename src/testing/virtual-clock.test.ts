@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { onEachStore } from '../../scripts/acceptance/world.ts'
-import { task } from '../curfew.ts'
+import { agent, task } from '../curfew.ts'
 import { VirtualClock } from './testing.ts'
 
 describe('VirtualClock', () => {
@@ -110,6 +110,20 @@ onEachStore('an engine on the virtual clock', (test) => {
     const handle = await curfew.schedule(tree, 1)
     await world.clock.settle()
     expect(await handle.view()).toMatchObject({ status: 'completed', output: '6' })
+  })
+
+  test('an agent whose code runs for an hour sees no outage when it asks for news', async ({ world }) => {
+    const { clock } = world
+    const slow = agent({
+      name: 'slow',
+      run: (_: null, ctx) => ctx.run('work', ({ signal }) => clock.sleep('1h', signal)),
+    })
+    const curfew = await world.open({ agents: [slow] })
+    const handle = await curfew.start(slow, null)
+    await clock.advance('4.5s') // it asks before the next renewal is due
+    await clock.advance('2h')
+    expect(await handle.status()).toBe('completed')
+    expect(world.log.filter(({ level }) => level === 'warn' || level === 'error')).toEqual([])
   })
 
   test('years pass without a warning about leases or stores', async ({ world }) => {

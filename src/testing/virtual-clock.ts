@@ -10,6 +10,7 @@ import { durationMs } from '../core/duration.ts'
 
 interface PendingTimer {
   at: number
+  delayMs: number
   order: number
   background: boolean
   callback: () => void
@@ -55,6 +56,7 @@ export class VirtualClock implements Clock {
   setTimer(delayMs: number, callback: () => void, options: TimerOptions = {}): Timer {
     const timer: PendingTimer = {
       at: this.#now + Math.max(0, delayMs),
+      delayMs,
       order: this.#order++,
       background: options.background ?? false,
       callback,
@@ -122,12 +124,13 @@ export class VirtualClock implements Clock {
     }
   }
 
-  /** Each once, however many of its periods were jumped over. */
+  /** Each once, however many of its periods were jumped over; the most frequent first, as others need what it renews. */
   async #runBackground(): Promise<void> {
     const due = [...this.#timers].filter((timer) => timer.background && timer.at <= this.#now)
-    if (due.length === 0) return
-    for (const timer of due.sort(inOrder)) if (this.#timers.delete(timer)) timer.callback()
-    await this.#rest(false)
+    for (const timer of due.sort((a, b) => a.delayMs - b.delayMs || inOrder(a, b))) {
+      if (this.#timers.delete(timer)) timer.callback()
+      await this.#rest(false)
+    }
   }
 
   #next(wanted: (timer: PendingTimer) => boolean): PendingTimer | null {
