@@ -100,8 +100,9 @@ test(
     console.log(`callers were refused ${boundMs.toFixed(0)} ms after the stop`)
     expect(boundMs).toBeLessThan(CALLER_WAITS_MS + 8_000)
     for (const { code, message, tookMs } of load.refused) {
+      // Of a commit that was in flight nobody can tell.
       expect({ code, message }).toMatchObject({
-        code: 'store_unavailable',
+        code: expect.stringMatching(/^(store_unavailable|commit_unknown)$/),
         message: expect.stringMatching(/\S/),
       })
       expect(tookMs).toBeLessThan(CALLER_WAITS_MS + 8_000)
