@@ -81,6 +81,8 @@ class Timeline {
   /** Moments that have come. */
   count = 0
   tied = false
+  /** When an agent last ended at the moment it was made. */
+  instantEndAt = -1
   readonly #gapMs: number
   readonly #moments = new Set<{ at: number; madeAt: number; order: number; happen: () => void }>()
   readonly #stopOrder: (typeof ORDERS)[number]
@@ -360,8 +362,11 @@ export class ModelAgent implements Work {
     works.set(this.#place, { kind: 'agent', status, endedAt: this.#endedAt, detail })
     const end =
       status === 'completed' ? { value: this.#output } : { error: errorOf('agent', status, this.#failure) }
-    if (timeline.now === this.#createdAt) timeline.stopSoon('agent', () => this.#tell(end))
-    else this.#tell(end)
+    if (timeline.now !== this.#createdAt) return this.#tell(end)
+    // Which of two that take no time is faster is anybody's guess.
+    if (timeline.instantEndAt === timeline.now) timeline.tied = true
+    timeline.instantEndAt = timeline.now
+    timeline.stopSoon('agent', () => this.#tell(end))
   }
 
   #probe(): Probe {

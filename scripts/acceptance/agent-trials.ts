@@ -197,13 +197,14 @@ export class TrialRun {
     this.#process = null
   }
 
-  /** Whatever happens, nothing is worth a warning; over PostgreSQL it is that leases are over. */
+  /** Whatever happens, nothing is worth a warning, but for the deaths of others. */
   #logger(generation: Generation): Logger {
     const quiet = () => undefined
     const loud = (fields: object, message: string) => {
-      if (generation.alive) this.#lines.push(`${message} ${JSON.stringify(fields)}`)
+      const isDeath = 'silentMs' in fields
+      if (generation.alive && !isDeath) this.#lines.push(`${message} ${JSON.stringify(fields)}`)
     }
-    return { debug: quiet, info: quiet, warn: this.#isExact ? loud : quiet, error: loud }
+    return { debug: quiet, info: quiet, warn: loud, error: loud }
   }
 
   #watched(database: DatabaseSync, sql: string, exec: DatabaseSync['exec']): void {
