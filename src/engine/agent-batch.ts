@@ -6,7 +6,7 @@
 import type { JournalResult } from '../core/agent-journal.ts'
 import { isEnded } from '../core/states.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
-import type { NewBelow } from '../store/hot-statements.ts'
+import type { NewBelow, NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { run, start, startAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
@@ -17,6 +17,7 @@ import type { AgentDraft } from './agent-draft.ts'
 import { codeAlive } from './agent-draft.ts'
 import type { AgentInput, SettledChild } from './agent-input.ts'
 import { journalRow, unseen, workOutcome } from './agent-results.ts'
+import type { Starter } from './start-new.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
 import type { TaskAnswer } from './task-input.ts'
 
@@ -50,6 +51,7 @@ interface Parts {
   wish: TurnWish | null
   /** Every row of the batch, as it is by now. */
   rows: Map<string, TaskRow>
+  starter: Starter
   /** Decides about a task, for what is handed down. */
   cancelTask(row: TaskRow): void
   decided(draft: TaskDraft): void
@@ -61,7 +63,7 @@ const LEFT_TO_PEER_MS = 1_000
 
 export class AgentBatch {
   readonly started: StartedTurn[] = []
-  readonly newChildren: NewBelow[] = []
+  readonly newChildren: NewRow[] = []
   readonly #parts: Parts
   readonly #drafts = new Map<string, AgentDraft[]>()
   readonly #toInsert: NewBelow[] = []
@@ -168,8 +170,11 @@ export class AgentBatch {
 
   *#insertChildren(): Work<void> {
     const children = this.#toInsert.splice(0)
-    yield* startAll(this.#parts.statements.hot.insertTasks(children))
-    this.newChildren.push(...children)
+    // What this batch may be about to stop had better not start.
+    const stops = this.#toStop.size > 0 || this.#toCancel.size > 0
+    const rows = stops ? children : this.#parts.starter.start(children)
+    yield* startAll(this.#parts.statements.hot.insertTasks(rows))
+    this.newChildren.push(...rows)
     for (const { kind, name } of children)
       if (kind === 'agent') this.#parts.effect({ type: 'woken', name, elsewhere: false })
   }

@@ -1,13 +1,11 @@
 /** New rows of one transaction. One whose key is taken is left out; the caller is answered the one that has it. */
 import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
-import type { NewBelow, NewTask } from '../store/hot-statements.ts'
+import type { NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { answer, run, start, startAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { Answer, Command } from './task-batch.ts'
-
-type NewRow = NewTask | NewBelow
 
 interface Scheduled {
   id: string

@@ -122,6 +122,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     const schedule = (...tasks: { id: string; key: string | null; input: string }[]): Command => ({
       type: 'schedule',
       name: 'resize',
+      count: tasks.length,
       tasks: (now) => tasks.map((task) => newTask({ ...task, now })),
     })
 
@@ -181,7 +182,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     },
   )
 
-  test('what a batch schedules it may claim as well', async () => {
+  describe('what a batch schedules it may start as well', () => {
     const wish = {
       token: 'a_1',
       names: ['resize'],
@@ -190,8 +191,43 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       slots: 2,
       turns: null,
     }
-    const tasks = ['t_1', 't_2', 't_3'].map((id) => newTask({ id }))
-    const { committed } = await apply([{ type: 'schedule', name: 'resize', tasks: () => tasks }], wish)
-    expect(committed.claimed.map(({ id }) => id).sort()).toEqual(['t_1', 't_2'])
+    const schedule = (...tasks: ReturnType<typeof newTask>[]): Command[] => [
+      { type: 'schedule', name: 'resize', count: tasks.length, tasks: () => tasks },
+    ]
+
+    test('at once where nothing older waits, and the row is the same as that of a claim', async () => {
+      const limits = { attemptTimeoutMs: 50, heartbeatTimeoutMs: 40, stuckAfterMs: 70, firstDueMs: 40 }
+      const tasks = ['t_1', 't_2', 't_3'].map((id) => ({ ...newTask({ id, now: NOW, timeout: 900 }), ...limits }))
+      const direct = await apply(schedule(...tasks), { ...wish, look: false })
+      expect(direct.committed.claimed.map(({ id }) => id).sort()).toEqual(['t_1', 't_2'])
+      const claimed = await apply([], { ...wish, look: true })
+      expect(claimed.committed.claimed).toEqual([{ ...direct.committed.claimed[0], id: 't_3' }])
+      expect(await db.get('t_1')).toEqual({ ...(await db.get('t_3')), id: 't_1' })
+    })
+
+    test('after what is older where something may be', async () => {
+      await db.put(newRow({ id: 't_0' }))
+      const { committed } = await apply(schedule(newTask({ id: 't_1' }), newTask({ id: 't_2' })), {
+        ...wish,
+        look: true,
+      })
+      expect(committed.claimed.map(({ id }) => id).sort()).toEqual(['t_0', 't_1'])
+    })
+
+    test.each([
+      ['delayed', { ready: 0 as const }],
+      ['out of time', { deadlineAt: 1 }],
+      ['out of time to be queued', { queueDeadlineAt: 1 }],
+      ['of another name', { name: 'other' }],
+      ['of another queue', { queue: 'other' }],
+      ['with a key', { key: 'k' }],
+    ])('not one that is %s', async (_, fields) => {
+      const { committed } = await apply(schedule({ ...newTask({ id: 't_1' }), ...fields }), {
+        ...wish,
+        look: false,
+      })
+      expect(committed.claimed).toEqual([])
+      expect(await db.get('t_1')).toMatchObject({ status: 'pending', live: 0 })
+    })
   })
 })

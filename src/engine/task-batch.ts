@@ -5,7 +5,7 @@
 import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
-import type { ClaimedTask, NewBelow, NewTask } from '../store/hot-statements.ts'
+import type { ClaimedTask, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
 import type { Ticket, Work } from '../store/statement.ts'
 import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
@@ -16,6 +16,7 @@ import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
 import { withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
+import { Starter } from './start-new.ts'
 import { decideTask } from './task-decide.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
@@ -31,7 +32,7 @@ export type Command =
   /** Attempts of a process that is gone; `lease`: only those whose lease is over. */
   | { type: 'lose'; nodeId: string; receipt: Receipt; lease: { renewedAt: number; baseMs: number } | null }
   /** All of one name. */
-  | { type: 'schedule'; name: string; tasks: (now: number) => (NewTask | NewBelow)[] }
+  | { type: 'schedule'; name: string; count: number; tasks: (now: number) => (NewTask | NewBelow)[] }
 
 export type Answer =
   | TaskAnswer
@@ -48,6 +49,8 @@ export interface ClaimWish {
   queues: readonly string[]
   limitedQueues: readonly string[]
   slots: number
+  /** Older work may wait than what this batch brings. */
+  look: boolean
   turns: TurnWish | null
 }
 
@@ -59,7 +62,7 @@ export interface Committed {
   claimed: ClaimedTask[]
   turns: StartedTurn[]
   wish: ClaimWish | null
-  newTasks: (NewTask | NewBelow)[]
+  newTasks: NewRow[]
   /** The earliest moment anything written here is due. */
   dueAt: number
 }
@@ -92,6 +95,7 @@ export class TaskBatch {
   readonly #drafts: TaskDraft[] = []
   readonly #parked: { id: string; reason: string }[] = []
   readonly #agents: AgentBatch
+  readonly #starter: Starter
   /** Guarded writes, and what they have to have changed. */
   readonly #hot: { ids: string[]; ticket: Ticket<{ id: string }> }[] = []
   /** Tasks whose reports are not decided by a guarded write. */
@@ -100,6 +104,7 @@ export class TaskBatch {
   constructor(context: BatchContext, now: number, wish: ClaimWish | null, cold: ReadonlySet<string> = NONE) {
     this.#context = context
     this.#cold = cold
+    this.#starter = new Starter(wish, context.nodeId, now)
     this.#agents = new AgentBatch({
       statements: context.statements,
       nodeId: context.nodeId,
@@ -107,6 +112,7 @@ export class TaskBatch {
       now,
       wish: wish?.turns ?? null,
       rows: this.#rows,
+      starter: this.#starter,
       cancelTask: (row) => void this.#decideRow(row, { type: 'cancel' }),
       decided: (draft) => this.#decided(draft),
       effect: (effect) => this.committed.effects.push(effect),
@@ -336,11 +342,14 @@ export class TaskBatch {
     // It may have come back meanwhile; while its row is locked it cannot.
     const [gone] = yield* run(statements.lockGone(nodeId, lease?.renewedAt ?? null))
     if (!gone) return { type: 'lost', count: 0 }
+    const { now } = this.committed
     const lost = yield* run(
       lease
-        ? statements.expiredTasks(nodeId, lease.renewedAt, this.committed.now, lease.baseMs, MAX_FIRED)
+        ? statements.expiredTasks(nodeId, lease.renewedAt, now, lease.baseMs, MAX_FIRED)
         : statements.liveTasks(nodeId, MAX_FIRED),
     )
+    const turnsLost = !lease || lease.renewedAt + lease.baseMs < now
+    if (turnsLost) lost.push(...(yield* run(statements.agents.liveTurns(nodeId, MAX_FIRED))))
     for (const row of yield* withRoots(statements, this.#rows, lost))
       this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'lost', nodeId, receipt })
     return { type: 'lost', count: lost.length }
@@ -387,7 +396,7 @@ export class TaskBatch {
     if (calls.length) {
       const { inserted, scheduled } = yield* scheduleTasks(
         this.#context.statements,
-        calls.map(({ tasks }) => tasks),
+        calls.map(({ tasks }) => this.#starter.start(tasks)),
       )
       newTasks.push(...inserted)
       for (const task of inserted)
@@ -399,9 +408,10 @@ export class TaskBatch {
   }
 
   *#claim(wish: ClaimWish): Work<void> {
-    if (wish.slots === 0) return
     const { statements, nodeId } = this.#context
     const { now, claimed } = this.committed
+    claimed.push(...this.#starter.claimed)
+    if (!wish.look) return
     const { token, names } = wish
     const claim = (queues: readonly string[], limit: number) =>
       statements.hot.claimTasks({ now, nodeId, token, queues, names, limit })

@@ -61,7 +61,7 @@ select c.raw, c.correction,
   (select json_agg(json_build_object('id', id, 'epoch', epoch, 'renewedAt', renewed_at, 'leadUntil', lead_until,
     'goneAt', gone_at)) from curfew.nodes where id <> $1) as peers,
   (select json_agg(json_build_object('taskId', id, 'token', token, 'status', status, 'timeoutKind', timeout_kind,
-    'graceMs', grace_ms)) from curfew.tasks where node_id = $1 and live = 1 and stopping = 1 and kind = 'task') as stops,
+    'graceMs', grace_ms)) from curfew.tasks where node_id = $1 and held = 1 and stopping = 1) as stops,
   (select json_agg(json_build_object('name', name, 'concurrency', concurrency)) from curfew.queues) as "queueList"
 from clock c`
 

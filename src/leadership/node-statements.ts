@@ -1,4 +1,5 @@
 /** The rows of processes: who there is, until when each may decide, and since when it is gone. */
+import { LIVE_TURN } from '../store/agent-statements.ts'
 import type { Statement } from '../store/statement.ts'
 
 export interface NodeRow {
@@ -60,7 +61,8 @@ export class NodeStatements {
   removeGone(before: number): Statement {
     return {
       sql: `delete from ${this.#s}nodes where gone_at < $1
-        and not exists (select 1 from ${this.#s}tasks t where t.node_id = nodes.id and t.live = 1)`,
+        and not exists (select 1 from ${this.#s}tasks t where t.node_id = nodes.id and t.held = 1)
+        and not exists (select 1 from ${this.#s}tasks t where t.node_id = nodes.id and ${LIVE_TURN})`,
       params: [before],
     }
   }

@@ -85,7 +85,7 @@ export class LocalTaskService implements TaskService {
     }
     const bytes = tasks.reduce((sum, { input }) => sum + input.length, 0)
     const answer = await manager.submit(
-      { type: 'schedule', name, tasks: build },
+      { type: 'schedule', name, count: tasks.length, tasks: build },
       { bytes, rows: tasks.length },
     )
     return answer.type === 'scheduled' ? answer.tasks : unexpected(answer)

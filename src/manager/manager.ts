@@ -210,9 +210,9 @@ export class Manager implements ManagerPort {
       chance: () => randomness.next(),
     }
     // What is scheduled in this batch can be claimed in it too.
-    let turns = 0
-    for (const command of commands) if (this.#expectWork(command)) turns++
-    const wish = first ? this.desk.wish(turns) : null
+    const expected = { tasks: 0, turns: 0 }
+    for (const command of commands) this.#expectWork(command, expected)
+    const wish = first ? this.desk.wish(expected) : null
     try {
       const fence = lease?.fence() ?? null
       return await commitBatch(store, commands, { fence, context, wish, now: () => time.now() })
@@ -222,19 +222,20 @@ export class Manager implements ManagerPort {
     }
   }
 
-  /** Answers whether a turn may start because of it. */
-  #expectWork(command: Command): boolean {
+  /** Counts the tasks and turns that may start because of it. */
+  #expectWork(command: Command, expected: { tasks: number; turns: number }): void {
     if (command.type === 'schedule') {
-      if (this.desk.runs(command.name)) this.desk.workArrived()
+      if (this.desk.runs(command.name)) expected.tasks += command.count
       if (this.turns.runs(command.name)) this.turns.woken()
     } else if (command.type === 'agent' && command.input.type === 'turn') {
       for (const step of command.input.steps) {
-        if (step.kind === 'task') this.desk.workArrived()
+        if (step.kind === 'task') expected.tasks++
         if (step.kind === 'agent') this.turns.woken()
       }
     }
-    if (command.type === 'input') return command.scope !== null
-    return command.type === 'agent' || command.type === 'fire'
+    if (command.type === 'input' ? command.scope !== null : command.type === 'fire') expected.turns++
+    // What ends a turn frees the slot for the next.
+    if (command.type === 'agent' && command.input.type !== 'turn') expected.turns++
   }
 
   #livePeers(): string[] {
@@ -281,7 +282,9 @@ export class Manager implements ManagerPort {
     for (const { row } of committed.turns) this.metrics.turn(row.name)
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
-    if (newReady.length && !this.#takesAll(newReady, claimed.length)) told.workWaits()
+    if (newReady.length === 0) return
+    if (!wish?.look && newReady.some(({ name }) => this.desk.runs(name))) this.desk.workArrived()
+    if (!this.#takesAll(newReady, wish?.look ? claimed.length : 0)) told.workWaits()
   }
 
   /** Whether this process has taken, or can at once take, everything it has just stored. */

@@ -86,7 +86,8 @@ export class TurnDesk {
   wish(expected: number): TurnWish | null {
     const room = this.#room
     const look = this.#mayWait
-    const slots = Math.min(room, expected + (look ? Math.ceil(room / 2) : 0))
+    const left = Math.max(0, room - expected)
+    const slots = Math.min(room, expected + (look ? Math.ceil(left / 8) : 0))
     if (slots <= 0) return null
     this.#mayWait = false
     this.#wished += slots

@@ -126,15 +126,18 @@ export class WorkerDesk {
   }
 
   /** What to claim now, if anything. Its slots are kept free until it was `filled` or `missed`. */
-  wish(turnsExpected: number): ClaimWish | null {
+  wish(expected: { tasks: number; turns: number }): ClaimWish | null {
     const session = this.#session
     if (!session) return null
     const { ids, time, queues } = this.#parts
-    const wishesTasks = this.#wishesTasks
-    const turns = this.#parts.turns.wish(turnsExpected)
-    if (!wishesTasks && !turns) return null
-    const slots = wishesTasks ? this.#room() : 0
-    if (wishesTasks) this.#workMayWait = false
+    const limitedQueues = queues.limited(session.hello.queues)
+    // Slots of a queue with a limit are counted by the claim alone.
+    if (expected.tasks > 0 && limitedQueues.length > 0) this.#workMayWait = true
+    const look = this.#wishesTasks
+    const slots = look ? this.#room() : Math.max(0, Math.min(this.#room(), expected.tasks))
+    const turns = this.#parts.turns.wish(expected.turns)
+    if (slots === 0 && !turns) return null
+    if (look) this.#workMayWait = false
     this.#wished += slots
     const token = ids.next('a', time.now())
     this.#inFlight.add(token)
@@ -142,8 +145,9 @@ export class WorkerDesk {
       token,
       names: session.hello.names,
       queues: queues.unlimited(session.hello.queues),
-      limitedQueues: queues.limited(session.hello.queues),
+      limitedQueues,
       slots,
+      look,
       turns,
     }
   }
@@ -152,7 +156,7 @@ export class WorkerDesk {
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
     this.#settleWish(wish)
     // A claim that was filled says nothing about what is left.
-    if (wish.slots > 0 && claimed.length >= wish.slots) this.#workMayWait = true
+    if (wish.look && claimed.length >= wish.slots) this.#workMayWait = true
     if (claimed.length === 0) return
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     this.#session?.start(
@@ -164,7 +168,7 @@ export class WorkerDesk {
   missed(wish: ClaimWish): void {
     this.#settleWish(wish)
     if (wish.turns) this.#parts.turns.missed(wish.turns)
-    if (wish.slots > 0) this.#workMayWait = true
+    if (wish.look) this.#workMayWait = true
   }
 
   #settleWish(wish: ClaimWish): void {

@@ -47,6 +47,9 @@ export type ChildRow = Pick<
 
 const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'status', 'output'] as const
 
+/** A turn that runs, in the words of the index. */
+export const LIVE_TURN = `kind = 'agent' and settled_at is null and live = 1`
+
 const MAY_START = 'woken_at is not null and live = 0 and parked is null'
 
 /** SQLite takes at most 500 terms in a compound select; above this the index no longer gives the order. */
@@ -129,6 +132,16 @@ export class AgentStatements {
       params: sqlite
         ? [now, nodeId, token, limit, ...names]
         : [now, nodeId, token, limit, this.#d.list(names), this.#d.list(peers), patience],
+    }
+  }
+
+  /** Turns that run in this process. */
+  liveTurns(nodeId: string, limit: number): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
+        where node_id = $1 and ${LIVE_TURN} order by id limit $2 ${d.lock.skipLocked}`,
+      params: [nodeId, limit],
     }
   }
 

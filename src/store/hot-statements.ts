@@ -41,8 +41,40 @@ export const NEW_BELOW_FIELDS = [
   'wokenAt',
 ] as const satisfies readonly (keyof TaskRow)[]
 
+/** One that the process which stores it starts at once has these besides: it is never there to be claimed. */
+export const STARTED_FIELDS = [
+  'live',
+  'attempt',
+  'token',
+  'startedAt',
+  'attemptDeadlineAt',
+  'heartbeatDeadlineAt',
+  'stuckDeadlineAt',
+  'seq',
+  'startedSeq',
+] as const satisfies readonly (keyof TaskRow)[]
+
 export type NewTask = Pick<TaskRow, (typeof NEW_TASK_FIELDS)[number]>
 export type NewBelow = Pick<TaskRow, (typeof NEW_BELOW_FIELDS)[number]>
+export type Started<Row> = Row & Pick<TaskRow, (typeof STARTED_FIELDS)[number]>
+export type NewRow = NewTask | NewBelow | Started<NewTask> | Started<NewBelow>
+
+/** The fields of a new row, by what it is. */
+export function fieldsOf(row: NewRow): readonly (keyof Started<NewBelow>)[] {
+  return FIELDS[shapeOf(row)]
+}
+
+const FIELDS = [
+  NEW_TASK_FIELDS,
+  NEW_BELOW_FIELDS,
+  [...NEW_TASK_FIELDS, ...STARTED_FIELDS],
+  [...NEW_BELOW_FIELDS, ...STARTED_FIELDS],
+] as const
+
+export function shapeOf(row: NewRow): 0 | 1 | 2 | 3 {
+  const below = 'kind' in row
+  return 'token' in row ? (below ? 3 : 2) : below ? 1 : 0
+}
 
 export interface ClaimRequest {
   now: number
@@ -91,7 +123,7 @@ export interface Beat {
 
 export interface HotStatements {
   /** schedule: where any row has a key, answers the ids that were inserted; one whose key exists is left out. */
-  insertTasks(rows: readonly (NewTask | NewBelow)[]): Statement<{ id: string }>[]
+  insertTasks(rows: readonly NewRow[]): Statement<{ id: string }>[]
   /** claim: ready tasks that have time left, by priority, then age; the attempt is counted before it is handed out. */
   claimTasks(request: ClaimRequest): Statement<ClaimedTask>
   /** report: ends running attempts well; answers the ids that changed, the others are stale. */

@@ -1,6 +1,6 @@
 /**
  * The schema, one text for both dialects. Migrations run at open, under a lock, each once.
- * Placeholders: {s} schema prefix, {id} the type of ids, {int4} {int8} integers, {strict} table options.
+ * Placeholders: {s} schema prefix, {id} the type of ids, {int4} {int8} integers, {strict} {room} table options.
  */
 
 export const MIGRATIONS: readonly string[] = [
@@ -90,12 +90,15 @@ create table {s}tasks (
   seen {int4} not null default 0,
   steps {int4} not null default 0,
   open {int4} not null default 0,
-  waits text
-) {strict};
+  waits text,
+  -- an attempt's slot. Turns, which come and go with every step, stay out of the index: their writes cost half
+  held {int4} not null generated always as (case when kind = 'task' then live else 0 end) stored
+) {strict} {room};
 -- only what may start now
 create index tasks_claim on {s}tasks (queue, name, priority, id) where ready = 1;
 create index tasks_due on {s}tasks (due_at) where due_at is not null;
-create index tasks_live on {s}tasks (node_id, queue) where live = 1;
+create index tasks_live on {s}tasks (node_id, queue) where held = 1;
+create index tasks_agents on {s}tasks (node_id) where kind = 'agent' and settled_at is null;
 create unique index tasks_key on {s}tasks (name, key) where key is not null;
 -- those without a result are still open
 create index tasks_children on {s}tasks (parent_id, result_seq) where parent_id is not null;
@@ -153,7 +156,7 @@ export const META_TABLE =
 export function schemaText(template: string, dialect: 'sqlite' | 'postgres'): string {
   const words =
     dialect === 'sqlite'
-      ? { s: '', id: 'text', int4: 'integer', int8: 'integer', strict: 'strict' }
-      : { s: 'curfew.', id: 'text collate "C"', int4: 'integer', int8: 'bigint', strict: '' }
+      ? { s: '', id: 'text', int4: 'integer', int8: 'integer', strict: 'strict', room: '' }
+      : { s: 'curfew.', id: 'text collate "C"', int4: 'integer', int8: 'bigint', strict: '', room: 'with (fillfactor = 80)' }
   return template.replace(/\{(\w+)\}/g, (_, word: string) => words[word as keyof typeof words])
 }

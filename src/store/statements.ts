@@ -1,6 +1,6 @@
 /** Every other statement: one text for both dialects, apart from locks and lists. */
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
-import { AgentStatements } from './agent-statements.ts'
+import { AgentStatements, LIVE_TURN } from './agent-statements.ts'
 import type { Dialect } from './dialect.ts'
 import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
@@ -183,7 +183,7 @@ export class Statements {
   liveTasks(nodeId: string, limit: number): Statement<TaskRow> {
     const d = this.#d
     return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where node_id = $1 and live = 1 order by id limit $2 ${d.lock.skipLocked}`,
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where node_id = $1 and held = 1 order by id limit $2 ${d.lock.skipLocked}`,
       params: [nodeId, limit],
     }
   }
@@ -201,7 +201,9 @@ export class Statements {
   /** What the store thinks this node runs, and since when. */
   liveAttempts(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'kind' | 'startedAt'>> {
     return {
-      sql: `select id, token, kind, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and live = 1`,
+      sql: `select id, token, kind, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and held = 1
+        union all
+        select id, token, kind, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and ${LIVE_TURN}`,
       params: [nodeId],
     }
   }
@@ -212,7 +214,7 @@ export class Statements {
   ): Statement<Pick<TaskRow, 'id' | 'token' | 'status' | 'timeoutKind' | 'graceMs'>> {
     return {
       sql: `select ${selectList(['id', 'token', 'status', 'timeoutKind', 'graceMs'], 't')} from ${this.#d.s}tasks t
-        where node_id = $1 and live = 1 and stopping = 1 and kind = 'task'`,
+        where node_id = $1 and held = 1 and stopping = 1`,
       params: [nodeId],
     }
   }
@@ -228,7 +230,7 @@ export class Statements {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where node_id = $1 and live = 1 and cast(grace_ms as bigint) < $2 order by id limit $3 ${d.lock.skipLocked}`,
+        where node_id = $1 and held = 1 and cast(grace_ms as bigint) < $2 order by id limit $3 ${d.lock.skipLocked}`,
       params: [nodeId, now - renewedAt - baseLeaseMs, limit],
     }
   }
@@ -272,7 +274,7 @@ export class Statements {
   liveCount(queue: string): Statement<{ count: number }> {
     const { s } = this.#d
     return {
-      sql: `select count(*) as count from ${s}nodes n join ${s}tasks t on t.node_id = n.id and t.queue = $1 and t.live = 1`,
+      sql: `select count(*) as count from ${s}nodes n join ${s}tasks t on t.node_id = n.id and t.queue = $1 and t.held = 1`,
       params: [queue],
     }
   }

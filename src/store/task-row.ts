@@ -344,21 +344,26 @@ export const CHANGING_FIELDS = ALL.filter((field) => !FIXED.includes(field) && !
 
 export const AGENT_ROW_FIELDS = ALL.filter((field) => !(OF_TASKS as readonly string[]).includes(field))
 
-/** What a turn of an agent changes, and what its end or its limits change besides. */
+/** What a turn of an agent changes, and what its start, its end or its limits change besides. */
 export const TURN_FIELDS = [
-  'status',
   'live',
   'attempt',
   'token',
+  'results',
+  'seen',
+  'steps',
+  'open',
+  'waits',
+] as const satisfies readonly (keyof TaskRow)[]
+export const AGENT_FIELDS: readonly (keyof TaskRow)[] = [
+  ...TURN_FIELDS,
+  'wokenAt',
+  'status',
   'nodeId',
   'startedAt',
   'dueAt',
   'seq',
   'startedSeq',
-  ...OF_AGENTS,
-] as const satisfies readonly (keyof TaskRow)[]
-export const AGENT_FIELDS: readonly (keyof TaskRow)[] = [
-  ...TURN_FIELDS,
   'stopping',
   'parked',
   'output',

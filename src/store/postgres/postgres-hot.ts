@@ -3,14 +3,8 @@
  * Plans must not depend on statistics (a table analyzed while nothing ran makes the planner expect one running
  * row): write transactions switch off everything but index scans and nested loops.
  */
-import type { HotStatements, NewBelow, NewTask } from '../hot-statements.ts'
-import {
-  CLAIMED_FIELDS,
-  claimSets,
-  completeSets,
-  NEW_BELOW_FIELDS,
-  NEW_TASK_FIELDS,
-} from '../hot-statements.ts'
+import type { HotStatements, NewBelow, NewRow, Started } from '../hot-statements.ts'
+import { CLAIMED_FIELDS, claimSets, completeSets, fieldsOf, shapeOf } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 import { arrayLiteral, arrayOf } from './array-literal.ts'
@@ -19,13 +13,15 @@ import { arrayLiteral, arrayOf } from './array-literal.ts'
 const VARYING = ['id', 'key', 'input', 'ready', 'startAt', 'deadlineAt', 'queueDeadlineAt', 'dueAt'] as const
 const VARYING_BELOW = [...VARYING, 'parentId', 'rootId', 'step'] as const
 
+type Whole = Started<NewBelow>
+
 interface Shape {
   sql: string
-  varying: readonly (keyof NewBelow)[]
-  shared: readonly (keyof NewBelow)[]
+  varying: readonly (keyof Whole)[]
+  shared: readonly (keyof Whole)[]
 }
 
-function shape(fields: readonly (keyof NewBelow)[], varying: readonly (keyof NewBelow)[]): Shape {
+function makeShape(fields: readonly (keyof Whole)[], varying: readonly (keyof Whole)[]): Shape {
   const shared = fields.filter((field) => !varying.includes(field))
   const sql = `
 insert into curfew.tasks (${[...varying, ...shared].map(column).join(', ')})
@@ -34,8 +30,13 @@ from unnest(${varying.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).j
   return { sql, varying, shared }
 }
 
-const PLAIN = shape(NEW_TASK_FIELDS, VARYING)
-const BELOW = shape(NEW_BELOW_FIELDS, VARYING_BELOW)
+const shapes: (Shape | undefined)[] = []
+
+function shape(row: NewRow): Shape {
+  const kind = shapeOf(row)
+  shapes[kind] ??= makeShape(fieldsOf(row), 'kind' in row ? VARYING_BELOW : VARYING)
+  return shapes[kind]
+}
 
 const TIME_LEFT = `(t.deadline_at is null or t.deadline_at > $1)
       and (t.attempt > 0 or t.queue_deadline_at is null or t.queue_deadline_at > $1)`
@@ -96,10 +97,10 @@ where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
 export const POSTGRES_HOT: HotStatements = {
   insertTasks(rows) {
-    const groups = new Map<string, (NewTask | NewBelow)[]>()
+    const groups = new Map<string, NewRow[]>()
     for (const row of rows) {
-      const { shared } = shapeOf(row)
-      const key = shared.map((field) => (row as NewBelow)[field]).join('\u0000')
+      const { shared } = shape(row)
+      const key = shared.map((field) => (row as Whole)[field]).join('\u0000')
       const group = groups.get(key)
       if (group) group.push(row)
       else groups.set(key, [row])
@@ -133,18 +134,14 @@ export const POSTGRES_HOT: HotStatements = {
   },
 }
 
-function shapeOf(row: NewTask | NewBelow): Shape {
-  return 'kind' in row ? BELOW : PLAIN
-}
-
-function insertGroup(rows: readonly (NewTask | NewBelow)[]): Statement<{ id: string }> {
-  const first = rows[0] as NewBelow
-  const { sql, varying, shared } = shapeOf(first)
+function insertGroup(rows: readonly NewRow[]): Statement<{ id: string }> {
+  const first = rows[0] as Whole
+  const { sql, varying, shared } = shape(first)
   const keyed = rows.some(({ key }) => key !== null)
   return {
     sql: keyed ? `${sql} on conflict (name, key) where key is not null do nothing returning id` : sql,
     params: [
-      ...varying.map((field) => arrayOf(rows as readonly NewBelow[], field)),
+      ...varying.map((field) => arrayOf(rows as readonly Whole[], field)),
       ...shared.map((field) => first[field]),
     ],
   }

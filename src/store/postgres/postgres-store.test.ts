@@ -214,6 +214,7 @@ describe('several processes at once', () => {
             queues: [],
             limitedQueues: ['default'],
             slots: 3,
+            look: true,
             turns: null,
           }
           return new TaskBatch(context, 1_000, wish).apply([])

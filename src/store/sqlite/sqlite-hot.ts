@@ -1,21 +1,16 @@
 /** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
 import { SQLITE } from '../dialect.ts'
-import type { HotStatements, NewBelow, NewTask } from '../hot-statements.ts'
-import {
-  CLAIMED_FIELDS,
-  claimSets,
-  completeSets,
-  NEW_BELOW_FIELDS,
-  NEW_TASK_FIELDS,
-} from '../hot-statements.ts'
+import type { HotStatements, NewRow } from '../hot-statements.ts'
+import { CLAIMED_FIELDS, claimSets, completeSets, fieldsOf, shapeOf } from '../hot-statements.ts'
+import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
-function columnsOf<Field extends keyof NewBelow>(fields: readonly Field[]): Record<Field, 'text'> {
-  return Object.fromEntries(fields.map((field) => [field, TASK_COLUMNS[field]])) as Record<Field, 'text'>
+function columnsOf(row: NewRow): Record<keyof NewRow, 'text'> {
+  return Object.fromEntries(fieldsOf(row).map((field) => [field, TASK_COLUMNS[field]])) as Record<
+    keyof NewRow,
+    'text'
+  >
 }
-
-const NEW_TASK_COLUMNS = columnsOf(NEW_TASK_FIELDS)
-const NEW_BELOW_COLUMNS = columnsOf(NEW_BELOW_FIELDS)
 
 function returning(fields: readonly string[]): string {
   return fields.map((field) => `${column(field)} as "${field}"`).join(', ')
@@ -77,12 +72,11 @@ export const SQLITE_HOT: HotStatements = {
   insertTasks(rows) {
     const keyed = rows.some(({ key }) => key !== null)
     const suffix = keyed ? 'on conflict (name, key) where key is not null do nothing returning id' : ''
-    const plain: NewTask[] = rows.filter((row) => !('kind' in row))
-    const below = rows.filter((row) => 'kind' in row)
-    return [
-      ...(plain.length ? [SQLITE.insert('tasks', NEW_TASK_COLUMNS, plain, suffix)] : []),
-      ...(below.length ? [SQLITE.insert('tasks', NEW_BELOW_COLUMNS, below, suffix)] : []),
-    ] as { sql: string; params: [] }[]
+    const groups: NewRow[][] = [[], [], [], []]
+    for (const row of rows) groups[shapeOf(row)]?.push(row)
+    return groups.flatMap((group) =>
+      group[0] ? [SQLITE.insert('tasks', columnsOf(group[0]), group, suffix) as Statement<{ id: string }>] : [],
+    )
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
     return {
