@@ -290,7 +290,11 @@ export class AgentBatch {
       const row = this.#parts.rows.get(id) as TaskRow
       const before = drafts[0]?.before as TaskRow
       const change = changeOf(before, row)
-      if (change !== 'none') (change === 'turn' ? turns : whole).push(row)
+      if (change !== 'none') {
+        row.version++
+        if (change === 'turn') turns.push(row)
+        else whole.push(row)
+      }
       for (const draft of drafts) {
         if (draft.steps.length) journal.push(journalRow(id, 0, draft.steps))
         const rowless = draft.results.filter(({ type }) => type !== 'work')

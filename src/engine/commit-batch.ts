@@ -1,11 +1,15 @@
-/** One transaction of the funnel; again, with their rows, when reports turn out to be outdated. */
+/** One transaction of the funnel; again, with what is stored, when what it went by turns out to be outdated. */
 import type { Fence, Store } from '../store/store.ts'
+import { StoreError } from '../store/store-error.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import type { AgentMemory } from './agent-memory.ts'
 import type { BatchContext, ClaimWish, Command } from './task-batch.ts'
-import { ColdReports, TaskBatch } from './task-batch.ts'
+import { OutdatedRows, TaskBatch } from './task-batch.ts'
 
 export interface BatchRequest {
   fence: Fence | null
-  context: Omit<BatchContext, 'statements'>
+  context: Omit<BatchContext, 'statements' | 'recall'>
+  memory: AgentMemory
   wish: ClaimWish | null
   now: () => number
 }
@@ -13,16 +17,29 @@ export interface BatchRequest {
 export async function commitBatch(
   store: Store,
   commands: readonly Command[],
-  { fence, context, wish, now }: BatchRequest,
+  { fence, context, memory, wish, now }: BatchRequest,
 ): Promise<TaskBatch> {
-  const whole = { ...context, statements: store.statements }
   const cold = new Set<string>()
+  const recalled = new Map<string, TaskRow>()
+  const recall = (id: string) => {
+    if (cold.has(id)) return undefined
+    const row = recalled.get(id) ?? memory.take(id)
+    if (row) recalled.set(id, row)
+    return row
+  }
+  const whole = { ...context, statements: store.statements, recall }
   for (;;) {
     try {
-      return await store.write(fence, () => new TaskBatch(whole, now(), wish, cold).apply(commands))
+      const batch = await store.write(fence, () => new TaskBatch(whole, now(), wish, cold).apply(commands))
+      memory.keep(batch.heldAgents())
+      return batch
     } catch (error) {
-      if (!(error instanceof ColdReports)) throw error
-      for (const id of error.taskIds) cold.add(id)
+      // What goes by an outdated row may also be refused before its version is seen.
+      const refused =
+        error instanceof StoreError && error.code === 'store_refused' ? [...recalled.keys()] : []
+      const ids = error instanceof OutdatedRows ? error.ids : refused
+      if (ids.every((id) => cold.has(id))) throw error
+      for (const id of ids) cold.add(id)
     }
   }
 }

@@ -1,8 +1,9 @@
 // One transaction's worth of commands against a real store: their order, and what each is answered.
-import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, test, vi } from 'vitest'
 import { createDatabase } from '../../scripts/postgres/database.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { AgentMemory } from './agent-memory.ts'
 import { commitBatch } from './commit-batch.ts'
 import { newAgentRow, startedTurn, turnOf } from './fixtures/agent-rows.ts'
 import { claimedRow, newRow, newTask } from './fixtures/task-rows.ts'
@@ -17,11 +18,14 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     db = await TestStore.open(kind, () => createDatabase(inject('postgresUrl')))
   })
   afterAll(() => db[Symbol.asyncDispose]())
-  beforeEach(() => db.clear())
-
+  let memory = new AgentMemory()
+  beforeEach(async () => {
+    memory = new AgentMemory()
+    await db.clear()
+  })
   const apply = (commands: Command[], wish: ClaimWish | null = null) => {
     const context = { nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 }
-    return commitBatch(db.store, commands, { fence: null, context, wish, now: () => NOW })
+    return commitBatch(db.store, commands, { fence: null, context, memory, wish, now: () => NOW })
   }
   const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input, scope: null })
   const running = (id = 't_1', more: Partial<TaskRow> = {}): TaskRow => ({
@@ -157,6 +161,51 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     })
   })
 
+  describe('an agent this process remembers', () => {
+    const agent = { type: 'agent', agentId: 'g_1', rootId: 'g_1' } as const
+    const signal = (value: string): Command => ({ ...agent, input: { type: 'signal', name: 'go', value } })
+    const reads = async (commands: Command[]) => {
+      const { statements } = db.store
+      const lock = vi.spyOn(statements.agents, 'lockAgents')
+      await apply(commands)
+      const count = lock.mock.calls.length
+      lock.mockRestore()
+      return count
+    }
+    const queued = async () => JSON.parse((await db.get('g_1')).waits ?? '{}').queued.go as number
+
+    beforeEach(async () => {
+      const row = startedTurn({ ...newAgentRow(), id: 'g_1' }, { now: 1_000, nodeId: 'n_1', token: 'a_1' })
+      await db.put(row)
+      await db.run(db.statements.agents.updateAgents([row], true))
+    })
+
+    test('is read once and written many times', async () => {
+      expect([await reads([signal('1')]), await reads([signal('2')]), await reads([signal('3')])]).toEqual([
+        1, 0, 0,
+      ])
+      expect(await queued()).toBe(3)
+      expect((await db.get('g_1')).version).toBe(4)
+    })
+
+    test('is read again when somebody else has written it, and nothing of either is lost', async () => {
+      await apply([signal('1')])
+      const before = await db.get('g_1')
+      const waits = JSON.stringify({ ...JSON.parse(before.waits ?? '{}'), queued: { go: 7 } })
+      await db.run(
+        db.statements.agents.updateAgents([{ ...before, waits, version: before.version + 1 }], true),
+      )
+      expect(await reads([signal('2')])).toBe(1)
+      expect(await queued()).toBe(8)
+    })
+
+    test('that is gone is not found, whatever is remembered', async () => {
+      await apply([signal('1')])
+      await db.run({ sql: `delete from ${db.store.dialect === 'sqlite' ? '' : 'curfew.'}tasks`, params: [] })
+      expect((await apply([signal('2')])).answers).toEqual([{ type: 'not_found' }])
+    })
+  })
+
   test.each(['before', 'after'])(
     'a signal just %s the turn that asks for it, in one batch, is taken by it',
     async (when) => {
@@ -197,7 +246,10 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
 
     test('at once where nothing older waits, and the row is the same as that of a claim', async () => {
       const limits = { attemptTimeoutMs: 50, heartbeatTimeoutMs: 40, stuckAfterMs: 70, firstDueMs: 40 }
-      const tasks = ['t_1', 't_2', 't_3'].map((id) => ({ ...newTask({ id, now: NOW, timeout: 900 }), ...limits }))
+      const tasks = ['t_1', 't_2', 't_3'].map((id) => ({
+        ...newTask({ id, now: NOW, timeout: 900 }),
+        ...limits,
+      }))
       const direct = await apply(schedule(...tasks), { ...wish, look: false })
       expect(direct.committed.claimed.map(({ id }) => id).sort()).toEqual(['t_1', 't_2'])
       const claimed = await apply([], { ...wish, look: true })

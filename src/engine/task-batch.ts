@@ -10,10 +10,10 @@ import type { Ticket, Work } from '../store/statement.ts'
 import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import { agentRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
+import { AgentLocks } from './agent-locks.ts'
 import { withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { Starter } from './start-new.ts'
@@ -74,15 +74,17 @@ export interface BatchContext {
   peers: () => readonly string[]
   overdueMs: number
   chance: () => number
+  /** The row of an agent as this process left it, if it knows. */
+  recall: (agentId: string) => TaskRow | undefined
 }
 
-/** A report that the guarded write did not take: the batch is decided again, this time with its row. */
-export class ColdReports extends CurfewError {
-  readonly taskIds: readonly string[]
+/** A guarded write did not take a report, or a remembered agent has changed: the batch is decided again, with these. */
+export class OutdatedRows extends CurfewError {
+  readonly ids: readonly string[]
 
-  constructor(taskIds: readonly string[]) {
-    super('cold_reports', 'reports have to be decided with their rows')
-    this.taskIds = taskIds
+  constructor(ids: readonly string[]) {
+    super('outdated_rows', 'what was decided has to be decided with the stored rows')
+    this.ids = ids
   }
 }
 
@@ -98,12 +100,14 @@ export class TaskBatch {
   readonly #starter: Starter
   /** Guarded writes, and what they have to have changed. */
   readonly #hot: { ids: string[]; ticket: Ticket<{ id: string }> }[] = []
+  readonly #locks: AgentLocks
   /** Tasks whose reports are not decided by a guarded write. */
   readonly #cold: ReadonlySet<string>
 
   constructor(context: BatchContext, now: number, wish: ClaimWish | null, cold: ReadonlySet<string> = NONE) {
     this.#context = context
     this.#cold = cold
+    this.#locks = new AgentLocks(context, this.#rows)
     this.#starter = new Starter(wish, context.nodeId, now)
     this.#agents = new AgentBatch({
       statements: context.statements,
@@ -133,7 +137,7 @@ export class TaskBatch {
 
   *apply(commands: readonly Command[]): Work<this> {
     yield* addQueues(this.#context.statements, commands, this.answers)
-    yield* this.#lockAgents(commands)
+    yield* this.#locks.lock(commands)
     const rest = yield* this.#applyHot(commands)
     yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
     yield* this.#agents.prepare(rest.flatMap(({ command }) => (command.type === 'agent' ? [command] : [])))
@@ -159,32 +163,12 @@ export class TaskBatch {
     return this
   }
 
-  /** The rows at the top of everything that has an agent above it, before any other: then nothing of theirs races. */
-  *#lockAgents(commands: readonly Command[]): Work<void> {
-    const { statements } = this.#context
-    const wanted = new Set<string>()
-    const unknown: string[] = []
-    for (const command of commands) {
-      if (command.type === 'agent') {
-        if (command.rootId === undefined) unknown.push(command.agentId)
-        else wanted.add(command.rootId).add(command.agentId)
-      } else if (command.type === 'input') {
-        if (command.input.type === 'beat') continue // nothing above it hears of that
-        if (command.scope) wanted.add(command.scope.rootId).add(command.scope.parentId)
-        else if (command.scope === undefined) unknown.push(command.taskId)
-      }
-    }
-    if (unknown.length) {
-      for (const { id, kind, parentId, rootId } of yield* run(statements.agents.places(unknown))) {
-        if (kind === 'agent') wanted.add(id)
-        if (parentId !== null) wanted.add(parentId)
-        if (rootId !== null) wanted.add(rootId)
-      }
-    }
-    if (wanted.size === 0) return
-    for (const row of yield* run(statements.agents.lockAgents([...wanted].sort()))) {
-      this.#rows.set(row.id, agentRow(row))
-    }
+  /** Agents whose turns are here: their next reports come here too. */
+  heldAgents(): TaskRow[] {
+    const { nodeId } = this.#context
+    return [...this.#rows.values()].filter(
+      (row) => row.kind === 'agent' && row.nodeId === nodeId && row.token !== null && row.settledAt === null,
+    )
   }
 
   *#gatherResults(commands: readonly Command[]): Work<void> {
@@ -262,7 +246,8 @@ export class TaskBatch {
       const taken = new Set(changed.map(({ id }) => id))
       stale.push(...ids.filter((id) => !taken.has(id)))
     }
-    if (stale.length) throw new ColdReports(stale)
+    stale.push(...(yield* this.#locks.outdated()))
+    if (stale.length) throw new OutdatedRows(stale)
   }
 
   *#load(ids: string[]): Work<void> {

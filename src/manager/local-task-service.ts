@@ -13,11 +13,12 @@ import { encodePolicy } from '../engine/policy-text.ts'
 import type { Answer } from '../engine/task-batch.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
 import { attemptViews, explainTask, taskEvents, taskView } from '../engine/task-view.ts'
+import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
-import type { AttemptRow, EventRow, TaskRow } from '../store/task-row.ts'
+import type { TaskRow } from '../store/task-row.ts'
 import type {
   AttemptView,
   Explanation,

@@ -7,6 +7,7 @@ import type { Clock, Randomness } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import { AgentMemory } from '../engine/agent-memory.ts'
 import { commitBatch } from '../engine/commit-batch.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
 import { Funnel } from '../engine/funnel.ts'
@@ -59,6 +60,7 @@ export class Manager implements ManagerPort {
   readonly watcher: DeadlineWatcher
   readonly #options: ManagerOptions
   readonly #funnel: Funnel<Command, Answer, Committed>
+  readonly #memory = new AgentMemory()
   readonly desk: WorkerDesk
   readonly turns: TurnDesk
 
@@ -215,7 +217,8 @@ export class Manager implements ManagerPort {
     const wish = first ? this.desk.wish(expected) : null
     try {
       const fence = lease?.fence() ?? null
-      return await commitBatch(store, commands, { fence, context, wish, now: () => time.now() })
+      const memory = this.#memory
+      return await commitBatch(store, commands, { fence, context, memory, wish, now: () => time.now() })
     } catch (error) {
       if (wish) this.desk.missed(wish)
       throw error

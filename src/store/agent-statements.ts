@@ -105,6 +105,15 @@ export class AgentStatements {
     }
   }
 
+  /** The same for rows that are known: whether they still are as they were. */
+  lockVersions(ids: readonly string[]): Statement<Pick<TaskRow, 'id' | 'version'>> {
+    const d = this.#d
+    return {
+      sql: `select id, version from ${d.s}tasks t where id ${d.inList('$1')} order by id ${d.lock.forUpdate}`,
+      params: [d.list(ids)],
+    }
+  }
+
   /** The rows with these ids that nobody else has locked. */
   tryLockTasks(ids: readonly string[]): Statement<TaskRow> {
     const d = this.#d
@@ -123,7 +132,7 @@ export class AgentStatements {
   claimTurns({ now, nodeId, token, names, limit, peers, patience }: TurnClaim): Statement<TaskRow> {
     const sqlite = this.#d.name === 'sqlite'
     return {
-      sql: `update ${this.#d.s}tasks set live = 1, woken_at = null, attempt = attempt + 1, node_id = $2,
+      sql: `update ${this.#d.s}tasks set live = 1, woken_at = null, attempt = attempt + 1, version = version + 1, node_id = $2,
           token = $3, started_at = coalesce(started_at, $1),
           status = case when status = 'pending' then 'running' else status end,
           seq = case when started_seq is null then seq + 1 else seq end, started_seq = coalesce(started_seq, seq + 1)

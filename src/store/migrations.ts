@@ -91,6 +91,8 @@ create table {s}tasks (
   steps {int4} not null default 0,
   open {int4} not null default 0,
   waits text,
+  -- of an agent: rises with every write of its row
+  version {int4} not null default 0,
   -- an attempt's slot. Turns, which come and go with every step, stay out of the index: their writes cost half
   held {int4} not null generated always as (case when kind = 'task' then live else 0 end) stored
 ) {strict} {room};
@@ -157,6 +159,13 @@ export function schemaText(template: string, dialect: 'sqlite' | 'postgres'): st
   const words =
     dialect === 'sqlite'
       ? { s: '', id: 'text', int4: 'integer', int8: 'integer', strict: 'strict', room: '' }
-      : { s: 'curfew.', id: 'text collate "C"', int4: 'integer', int8: 'bigint', strict: '', room: 'with (fillfactor = 80)' }
+      : {
+          s: 'curfew.',
+          id: 'text collate "C"',
+          int4: 'integer',
+          int8: 'bigint',
+          strict: '',
+          room: 'with (fillfactor = 80)',
+        }
   return template.replace(/\{(\w+)\}/g, (_, word: string) => words[word as keyof typeof words])
 }

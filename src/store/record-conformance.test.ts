@@ -3,9 +3,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 
 import { createDatabase } from '../../scripts/postgres/database.ts'
 import { claimedRow, newRow, newTask } from '../engine/fixtures/task-rows.ts'
 import { NodeStatements } from '../leadership/node-statements.ts'
+import type { AttemptRow, EventRow } from './attempt-row.ts'
 import { STORE_KINDS, TestStore } from './fixtures/stores.ts'
 import type { TaskFilter } from './statements.ts'
-import type { AttemptRow, EventRow, TaskRow } from './task-row.ts'
+import type { TaskRow } from './task-row.ts'
 
 const id = (n: number) => `t_${String(n).padStart(5, '0')}`
 const plain = <T extends object>(rows: T[]): T[] => rows.map((row) => ({ ...row }))
@@ -131,6 +132,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
         parked: 'its record cannot be read',
         ready: 0,
         dueAt: null,
+        version: 1,
       })
     })
   })

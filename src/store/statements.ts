@@ -1,21 +1,16 @@
 /** Every other statement: one text for both dialects, apart from locks and lists. */
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { AgentStatements, LIVE_TURN } from './agent-statements.ts'
+import type { AttemptRow, EventRow } from './attempt-row.ts'
+import { ATTEMPT_COLUMNS, EVENT_COLUMNS } from './attempt-row.ts'
 import type { Dialect } from './dialect.ts'
 import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
 import { POSTGRES_HOT } from './postgres/postgres-hot.ts'
 import { SQLITE_HOT } from './sqlite/sqlite-hot.ts'
 import type { Statement } from './statement.ts'
-import type { AttemptRow, EventRow, TaskRow } from './task-row.ts'
-import {
-  ATTEMPT_COLUMNS,
-  CHANGING_FIELDS,
-  EVENT_COLUMNS,
-  selectList,
-  TASK_COLUMNS,
-  TASK_FIELDS,
-} from './task-row.ts'
+import type { TaskRow } from './task-row.ts'
+import { CHANGING_FIELDS, selectList, TASK_COLUMNS, TASK_FIELDS } from './task-row.ts'
 
 export interface TaskFilter {
   statuses: readonly TaskStatus[] | null
@@ -238,7 +233,7 @@ export class Statements {
   /** A record that cannot be decided about: nothing of it is handed out and nothing of it is due. */
   parkTask(id: string, reason: string): Statement {
     return {
-      sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null, woken_at = null,
+      sql: `update ${this.#d.s}tasks set parked = $2, ready = 0, due_at = null, woken_at = null, version = version + 1,
         live = case when kind = 'agent' then 0 else live end where id = $1`,
       params: [id, reason],
     }

@@ -87,9 +87,11 @@ export interface TaskRow {
   open: number
   /** Of an agent: what it waits for, as JSON text. */
   waits: string | null
+  /** Of an agent: rises with every write of its row. */
+  version: number
 }
 
-type ColumnType = 'text' | 'int4' | 'int8'
+export type ColumnType = 'text' | 'int4' | 'int8'
 
 /** In the order in which statements name them. */
 export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
@@ -153,6 +155,7 @@ export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
   steps: 'int4',
   open: 'int4',
   waits: 'text',
+  version: 'int4',
 }
 
 /** Written out: rows are copied for every decision, and a literal is many times faster than a spread of so many. */
@@ -218,6 +221,7 @@ export function copyRow(row: TaskRow): TaskRow {
     steps: row.steps,
     open: row.open,
     waits: row.waits,
+    version: row.version,
   }
 }
 
@@ -310,6 +314,7 @@ export function agentRow(row: AgentRow): TaskRow {
     steps: row.steps,
     open: row.open,
     waits: row.waits,
+    version: row.version,
   }
 }
 
@@ -337,7 +342,15 @@ const FIXED: readonly (keyof TaskRow)[] = [
 ]
 
 /** Of agents alone. */
-const OF_AGENTS: readonly (keyof TaskRow)[] = ['wokenAt', 'results', 'seen', 'steps', 'open', 'waits']
+const OF_AGENTS: readonly (keyof TaskRow)[] = [
+  'wokenAt',
+  'results',
+  'seen',
+  'steps',
+  'open',
+  'waits',
+  'version',
+]
 
 const ALL = Object.keys(TASK_COLUMNS) as (keyof TaskRow)[]
 export const CHANGING_FIELDS = ALL.filter((field) => !FIXED.includes(field) && !OF_AGENTS.includes(field))
@@ -354,6 +367,7 @@ export const TURN_FIELDS = [
   'steps',
   'open',
   'waits',
+  'version',
 ] as const satisfies readonly (keyof TaskRow)[]
 export const AGENT_FIELDS: readonly (keyof TaskRow)[] = [
   ...TURN_FIELDS,
@@ -391,51 +405,3 @@ export function selectList(fields: readonly string[], table: string): string {
 }
 
 export const TASK_FIELDS: readonly (keyof TaskRow)[] = ALL
-
-/** One earlier attempt of a task, kept when the next one starts or when it stopped with a receipt. */
-export interface AttemptRow {
-  taskId: string
-  attempt: number
-  status: string
-  nodeId: string
-  startedAt: number
-  startedSeq: number | null
-  endedAt: number
-  timeoutKind: TimeoutKind | null
-  failure: string | null
-  receipt: Receipt | null
-  grantedMs: number
-  progress: string | null
-  details: string | null
-}
-
-export const ATTEMPT_COLUMNS: Record<keyof AttemptRow, ColumnType> = {
-  taskId: 'text',
-  attempt: 'int4',
-  status: 'text',
-  nodeId: 'text',
-  startedAt: 'int8',
-  startedSeq: 'int4',
-  endedAt: 'int8',
-  timeoutKind: 'text',
-  failure: 'text',
-  receipt: 'text',
-  grantedMs: 'int8',
-  progress: 'text',
-  details: 'text',
-}
-
-/** The events of one root in one transaction: a JSON array, and the number of the first. */
-export interface EventRow {
-  rootId: string
-  seq: number
-  at: number
-  body: string
-}
-
-export const EVENT_COLUMNS: Record<keyof EventRow, ColumnType> = {
-  rootId: 'text',
-  seq: 'int4',
-  at: 'int8',
-  body: 'text',
-}

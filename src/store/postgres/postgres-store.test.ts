@@ -207,6 +207,7 @@ describe('several processes at once', () => {
             peers: () => [],
             overdueMs: 0,
             chance: () => 0,
+            recall: () => undefined,
           }
           const wish = {
             token: `a_${i}`,
@@ -237,6 +238,7 @@ describe('several processes at once', () => {
             peers: () => [],
             overdueMs: 0,
             chance: () => 0,
+            recall: () => undefined,
           }
           return new TaskBatch(context, 2_000, null).apply([{ type: 'fire' }])
         }),

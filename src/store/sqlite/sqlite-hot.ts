@@ -75,7 +75,9 @@ export const SQLITE_HOT: HotStatements = {
     const groups: NewRow[][] = [[], [], [], []]
     for (const row of rows) groups[shapeOf(row)]?.push(row)
     return groups.flatMap((group) =>
-      group[0] ? [SQLITE.insert('tasks', columnsOf(group[0]), group, suffix) as Statement<{ id: string }>] : [],
+      group[0]
+        ? [SQLITE.insert('tasks', columnsOf(group[0]), group, suffix) as Statement<{ id: string }>]
+        : [],
     )
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
