@@ -70,7 +70,7 @@ export const MAX_EXPRESSION_DEPTH = 200
 /** Steps of one evaluation, some tenths of a second: it holds up the loop that fires deadlines. */
 export const MAX_EXPRESSION_STEPS = 300_000
 /** A text or list an expression makes: no larger than what can be stored. */
-export const MAX_EXPRESSION_TEXT = MAX_PAYLOAD_BYTES
+export const MAX_EXPRESSION_TEXT = 1024 * 1024
 export const MAX_EXPRESSION_ITEMS = 100_000
 /** The value of a variable in the message of a failed expression. */
 export const MAX_SHOWN_VALUE = 200

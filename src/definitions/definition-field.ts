@@ -304,7 +304,7 @@ function readDuration(field: Field, unitMs: number, zero: boolean): number | und
 }
 
 /** A value in a message, cut to size. */
-export function shown(value: unknown, length = 60): string {
+function shown(value: unknown, length = 60): string {
   if (value === undefined) return 'nothing'
   if (typeof value === 'function' || typeof value === 'symbol') return `a ${typeof value}`
   if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : `a list of ${value.length}`

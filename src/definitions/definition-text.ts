@@ -58,7 +58,8 @@ export function parseText(text: string): ParsedText {
     // Its own check compares every key with every other; `Walk` does it with a set.
     uniqueKeys: false,
     prettyErrors: false,
-    logLevel: 'silent',
+    // 'silent' would also keep silent about a second document.
+    logLevel: 'error',
     lineCounter: lines,
   })
   const problems: TextProblem[] = [...document.errors, ...document.warnings].map(({ message, pos }) => ({

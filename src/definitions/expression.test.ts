@@ -2,7 +2,13 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Variables } from './expression.ts'
 import { compileExpression, isFault } from './expression.ts'
-import { evaluateCondition, evaluateMapping, evaluateTemplate, parseTemplate } from './mapping.ts'
+import {
+  evaluateCondition,
+  evaluateExpression,
+  evaluateMapping,
+  evaluateTemplate,
+  parseTemplate,
+} from './mapping.ts'
 
 const many = Array.from({ length: 10_000 }, (_, id) => ({ id, inner: { value: id } }))
 const variables: Variables = {
@@ -252,6 +258,13 @@ describe('mappings and templates', () => {
   test('the first that fails decides, and says where', () => {
     const evaluated = evaluateMapping({ a: ['input.n', 'input.missing'] }, variables, 'nodes[0].input')
     expect(evaluated).toMatchObject({ ok: false, failure: { details: { place: 'nodes[0].input.a[1]' } } })
+  })
+
+  test('a stored text that no longer compiles is a failure, not an exception', () => {
+    expect(evaluateExpression('a b', variables, 'here')).toMatchObject({
+      ok: false,
+      failure: { code: 'expression_failed', details: { expression: 'a b', place: 'here' } },
+    })
   })
 
   test('a condition is true or false, nothing else', () => {

@@ -32,7 +32,7 @@ export function checkLimits(model: WorkflowModel, shape: WorkflowShape, places: 
 }
 
 /** The kind of work behind an action, for advice. */
-export function workOf(action: ActionModel): string {
+function workOf(action: ActionModel): string {
   return action.kind === 'task' ? (action.work ?? 'task') : action.kind
 }
 

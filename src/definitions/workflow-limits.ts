@@ -10,8 +10,8 @@ import type {
 } from './workflow-model.ts'
 
 export const DEFAULT_WORKFLOW_TIMEOUT_MS = 3_600_000
-export const DEFAULT_RETRY_LIMIT = 3
-export const LONGEST_DEFAULT_JOIN_MS = 1_800_000
+const DEFAULT_RETRY_LIMIT = 3
+const LONGEST_DEFAULT_JOIN_MS = 1_800_000
 const JOIN_FACTOR = 1.5
 
 export type LimitOrigin = 'node' | 'action' | 'workflow' | 'transition' | 'default'

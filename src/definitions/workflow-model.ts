@@ -144,7 +144,7 @@ export function contentHash(model: object): string {
   return createHash('sha256').update(canonicalJson(model)).digest('hex')
 }
 
-export function canonicalJson(value: unknown): string {
+function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value ?? null)
   const entries = Object.entries(value).filter(([, item]) => item !== undefined)

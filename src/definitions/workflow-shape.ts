@@ -117,7 +117,7 @@ class Walk {
   }
 }
 
-export function reachableFrom(
+function reachableFrom(
   starts: readonly string[],
   outgoing: ReadonlyMap<string, readonly TransitionModel[]>,
 ): Set<string> {
