@@ -31,13 +31,11 @@ let stepsLeft = 0
 /** Lists that a loop is building: only its accumulator sees them, so they are written in place. */
 let growing = new WeakMap<CelList, CelValue[]>()
 
-/** Runs one evaluation with a whole budget; `null` when it went beyond it. */
-export function withinBudget<T>(evaluate: () => T): { value: T } | null {
+/** Runs one evaluation with a whole budget. */
+export function withBudget<T>(evaluate: () => T): T {
   stepsLeft = MAX_EXPRESSION_STEPS
   growing = new WeakMap()
-  const value = evaluate()
-  // An error of the budget may have been swallowed by `||`; its result means nothing then.
-  return stepsLeft < 0 ? null : { value }
+  return evaluate()
 }
 
 /** Throws once the budget is used up; from then on always, so that every loop ends at its next step. */

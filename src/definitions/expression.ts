@@ -6,7 +6,7 @@ import type { CelResult } from '@bufbuild/cel'
 import { isCelError, parse, plan } from '@bufbuild/cel'
 import type { Failure } from '../core/failure.ts'
 import { MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_LENGTH, MAX_SHOWN_VALUE } from '../core/limits.ts'
-import { APPEND, environment, FUNCTION_NAMES, RANGE, STEP, withinBudget } from './expression-functions.ts'
+import { APPEND, environment, FUNCTION_NAMES, RANGE, STEP, withBudget } from './expression-functions.ts'
 import { fromJson, toJson } from './expression-values.ts'
 import { didYouMean } from './problem.ts'
 
@@ -237,15 +237,15 @@ class Compiled implements Expression {
       if (all[name] === undefined) return this.#failed(`'${name}' does not exist here`, all, place)
     }
     try {
-      const done = withinBudget(() => {
+      const done = withBudget(() => {
         const bound: Record<string, unknown> = {}
         for (const { name } of this.references) bound[name] = fromJson(all[name])
         const result = this.#run(bound)
+        // `||` may have swallowed the error of the budget; reading the result is charged, and finds it out.
         return isCelError(result) ? { error: result.message } : { value: toJson(result) }
       })
-      if (!done) return this.#failed('it takes too many steps', all, place)
-      if ('error' in done.value) return this.#failed(String(done.value.error), all, place)
-      return { ok: true, value: done.value.value }
+      if ('error' in done) return this.#failed(String(done.error), all, place)
+      return { ok: true, value: done.value }
     } catch (error) {
       const message = error instanceof RangeError ? 'it is nested too deeply' : (error as Error).message
       return this.#failed(message, all, place)

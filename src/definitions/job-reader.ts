@@ -14,7 +14,7 @@ import { checkWorkflow } from './workflow-check.ts'
 import type { WorkflowModel } from './workflow-model.ts'
 import { MODEL_FORMAT } from './workflow-model.ts'
 import type { Registry } from './workflow-names.ts'
-import { checkModelNames, checkName } from './workflow-names.ts'
+import { checkModelNames, checkName, withUsed } from './workflow-names.ts'
 import { readWorkflow } from './workflow-reader.ts'
 
 export interface JobDraft {
@@ -150,7 +150,7 @@ function readWhole(
 function readInline(field: Field, uses: UsedDefinitions, registry: Registry): WorkflowModel | null {
   const draft = readWorkflow(field)
   if (!draft) return null
-  checkWorkflow(draft.model, draft.places)
+  checkWorkflow(draft.model, draft.places, withUsed(registry, draft.uses))
   keepPlaces(draft.model, draft.places)
   checkModelNames(draft.model, registry)
   uses.tasks.push(...draft.uses.tasks)

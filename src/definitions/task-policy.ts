@@ -149,19 +149,25 @@ export function applyOptions(
   return next
 }
 
+/** How long all attempts may take when each runs into its limit; null without one. */
+export function attemptsMs(policy: TaskPolicy): number | null {
+  const { attemptTimeoutMs, retries, backoff, graceMs } = policy
+  if (attemptTimeoutMs === null) return null
+  let neededMs = (retries + 1) * (attemptTimeoutMs + graceMs)
+  for (let tries = 0; tries < retries; tries++) neededMs += backoffMs(backoff, tries, 1)
+  return neededMs
+}
+
 /** Limits that cannot hold together: what is allowed below does not fit into what is allowed above. */
 export function policyWarnings(policy: TaskPolicy): string[] {
-  const { timeoutMs, attemptTimeoutMs, retries, backoff, graceMs } = policy
+  const { timeoutMs, attemptTimeoutMs, retries } = policy
   const warnings: string[] = []
-  if (timeoutMs !== null && attemptTimeoutMs !== null) {
-    let neededMs = (retries + 1) * (attemptTimeoutMs + graceMs)
-    for (let tries = 0; tries < retries; tries++) neededMs += backoffMs(backoff, tries, 1)
-    if (neededMs > timeoutMs) {
-      warnings.push(
-        `${retries + 1} attempts of ${formatDuration(attemptTimeoutMs)} with grace and backoff may take ` +
-          `${formatDuration(neededMs)}; timeout allows ${formatDuration(timeoutMs)}`,
-      )
-    }
+  const neededMs = attemptsMs(policy)
+  if (timeoutMs !== null && attemptTimeoutMs !== null && neededMs !== null && neededMs > timeoutMs) {
+    warnings.push(
+      `${retries + 1} attempts of ${formatDuration(attemptTimeoutMs)} with grace and backoff may take ` +
+        `${formatDuration(neededMs)}; timeout allows ${formatDuration(timeoutMs)}`,
+    )
   }
   for (const [key, ms] of [
     ['heartbeatTimeout', policy.heartbeatTimeoutMs],

@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import type { Problem } from './problem.ts'
 import { nearest } from './problem.ts'
-import { validateWorkflow } from './workflow.ts'
+import { task } from './task.ts'
+import { validateWorkflow, workflow } from './workflow.ts'
 
 /** What stands at the place of each problem, and its code; `!` marks errors. */
 function found(text: string): [there: string, code: string][] {
@@ -346,6 +347,34 @@ describe('advice on limits', () => {
     const problems = problemsOf(`name: w\ntimeout: ${timeout}\nnodes: [{ id: a, ${node} }]`)
     expect(problems.map((problem) => problem.message)).toEqual(message === null ? [] : [message])
     for (const { severity, code } of problems) expect([severity, code]).toEqual(['warning', 'cannot_fit'])
+  })
+
+  test('a reserve without inheritance', () => {
+    const text = (inherit: string) => `name: w\nnodes: [{ id: a, reserve: 5s${inherit} }]`
+    expect(found(text(''))).toEqual([['5s', 'no_effect']])
+    expect(found(text(', inherit: true'))).toEqual([])
+  })
+
+  test('limits that tasks and workflows bring with them', () => {
+    const ask = task({ name: 'ask', kind: 'llm', attemptTimeout: '2m', retries: 2, grace: 0, run: () => 1 })
+    const child = workflow({ name: 'child', timeout: '20m', nodes: [{ id: 'x' }] })
+    const messages = (timeout: string, node: object) =>
+      workflow({
+        name: 'w',
+        timeout,
+        actions: { ask, child },
+        nodes: [
+          { id: 'a', actionId: 'ask', ...node },
+          { id: 'b', actionId: 'child' },
+        ],
+        transitions: [{ from: 'a', to: 'b' }],
+      }).warnings.map(({ path, message }) => `${path}: ${message}`)
+    expect(messages('1h', {})).toEqual([])
+    expect(messages('1h', { timeout: '5m' })).toEqual(["nodes[0]: task 'ask' may take 6m3s; the node has 5m"])
+    expect(messages('6m', {})).toEqual([
+      "nodes[0]: task 'ask' may take 6m3s; the workflow has 6m",
+      "nodes[1]: workflow 'child' may take 20m; the workflow has 6m",
+    ])
   })
 
   test('branches after each other', () => {

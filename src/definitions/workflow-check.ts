@@ -5,11 +5,15 @@ import { didYouMean } from './problem.ts'
 import { checkExpressions } from './workflow-expressions.ts'
 import { checkLimits } from './workflow-limits-check.ts'
 import type { SynchronizationModel, TransitionModel, WorkflowModel } from './workflow-model.ts'
+import type { Registry } from './workflow-names.ts'
 import type { WorkflowShape } from './workflow-shape.ts'
 import { branchCount, findCycle, workflowShape } from './workflow-shape.ts'
 
-/** Fills in `start` where it can be told, and adds every problem to the source of the places. */
-export function checkWorkflow(model: WorkflowModel, places: Places): void {
+/**
+ * Fills in `start` where it can be told, and adds every problem to the source of the places. `known`: definitions
+ * whose own limits are looked at.
+ */
+export function checkWorkflow(model: WorkflowModel, places: Places, known: Registry): void {
   if (model.nodes.length === 0) {
     places.root.at('nodes').problem('no_nodes', 'a workflow needs at least one node')
     return
@@ -29,7 +33,7 @@ export function checkWorkflow(model: WorkflowModel, places: Places): void {
   checkGroups(shape, places)
   checkCycles(model, shape, places)
   checkExpressions(model, shape, places)
-  checkLimits(model, shape, places)
+  checkLimits(model, shape, places, known)
 }
 
 function checkIds(model: WorkflowModel, places: Places): void {

@@ -1,4 +1,5 @@
 /** The names a workflow or job refers to, against those that are registered. */
+import type { UsedDefinitions } from './action-reader.ts'
 import type { AgentDefinition } from './agent.ts'
 import type { Field } from './definition-field.ts'
 import { placesOf } from './places.ts'
@@ -13,6 +14,19 @@ export interface Registry {
   tasks?: ReadonlyMap<string, TaskDefinition>
   agents?: ReadonlyMap<string, AgentDefinition>
   workflows?: ReadonlyMap<string, WorkflowDefinition>
+}
+
+/** What is registered, and what the definition was given itself. */
+export function withUsed(registry: Registry, uses: UsedDefinitions): Registry {
+  const byName = <T extends { name: string }>(
+    known: ReadonlyMap<string, T> | undefined,
+    used: readonly T[],
+  ) => new Map([...(known ?? []), ...used.map((definition) => [definition.name, definition] as const)])
+  return {
+    tasks: byName(registry.tasks, uses.tasks),
+    agents: byName(registry.agents, uses.agents),
+    workflows: byName(registry.workflows, uses.workflows),
+  }
 }
 
 /** New problems alone: those of the definition itself are not told again. */

@@ -16,7 +16,7 @@ import { checkWorkflow } from './workflow-check.ts'
 import type { HttpMethod, WorkflowModel } from './workflow-model.ts'
 import { contentHash } from './workflow-model.ts'
 import type { Registry } from './workflow-names.ts'
-import { checkNames } from './workflow-names.ts'
+import { checkNames, withUsed } from './workflow-names.ts'
 import { readWorkflow } from './workflow-reader.ts'
 
 /** The limits of a node or of an action; the node's win, one by one. */
@@ -210,7 +210,7 @@ function finish(
   const draft = readWorkflow(field)
   if (!draft) return { definition: null, problems: byPlace(problems) }
   const { model, places, uses } = draft
-  checkWorkflow(model, places)
+  checkWorkflow(model, places, withUsed(registry, uses))
   keepPlaces(model, places)
   const all = byPlace([...problems, ...checkNames(model, registry)])
   if (hasErrors(all)) return { definition: null, problems: all }
