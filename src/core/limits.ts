@@ -41,3 +41,36 @@ export const MAX_JOURNAL_PAGE = 1_000
 export const MAX_SWEPT = 500
 /** Request ids of extensions an attempt remembers. */
 export const MAX_EXTENSION_REQUESTS = 20
+/** A definition as text, RULES 32: larger ones are data that went astray. Its tokens bound what parsing costs. */
+export const MAX_DEFINITION_BYTES = 1024 * 1024
+export const MAX_DEFINITION_DEPTH = 64
+export const MAX_DEFINITION_TOKENS = 400_000
+/** A few aliases to aliases are enough to fill any memory. */
+export const MAX_ALIASES = 100
+/** Problems told about one definition: nobody reads more, and each holds its text. */
+export const MAX_PROBLEMS = 200
+/** A graph is stored with each run and compiled whole. */
+export const MAX_NODES = 1_000
+export const MAX_ACTIONS = 1_000
+export const MAX_TRANSITIONS = 5_000
+/** Keys of one mapping, headers of one request, elements of one argv. */
+export const MAX_MAPPING_KEYS = 500
+/** Branches of one fan-out: each has rows, and a join reads all their outputs at once. */
+export const MAX_BRANCHES = 10_000
+/** Fan-outs inside fan-outs: the stack stands on every token. */
+export const MAX_SCOPE_DEPTH = 16
+/** Positions of a graph that are told apart when it is checked; beyond that it is too tangled to be checked. */
+export const MAX_CHECKED_POSITIONS = 50_000
+export const MAX_ITERATIONS = 1_000_000
+/** Workflows of one job: they are rows of one root, decided under one lock. */
+export const MAX_JOB_WORKFLOWS = 2_000
+/** An expression: what a person can read. Its parser and planner are recursive. */
+export const MAX_EXPRESSION_LENGTH = 4_096
+export const MAX_EXPRESSION_DEPTH = 200
+/** Steps of one evaluation, some tenths of a second: it holds up the loop that fires deadlines. */
+export const MAX_EXPRESSION_STEPS = 300_000
+/** A text or list an expression makes: no larger than what can be stored. */
+export const MAX_EXPRESSION_TEXT = 1024 * 1024
+export const MAX_EXPRESSION_ITEMS = 100_000
+/** The value of a variable in the message of a failed expression. */
+export const MAX_SHOWN_VALUE = 200

@@ -14,6 +14,16 @@ import type { TaskOptions } from './task.ts'
 
 export type LimitKey = 'timeout' | 'attemptTimeout' | 'queueTimeout' | 'heartbeatTimeout' | 'stuckAfter'
 export type Origin = 'definition' | 'call'
+/** What a task does, as far as advice on limits goes. */
+export const WORK_KINDS = [
+  'llm',
+  'mcp_tool',
+  'http_request',
+  'shell',
+  'workflow_call',
+  'update_context',
+] as const
+export type WorkKind = (typeof WORK_KINDS)[number]
 
 export interface TaskPolicy {
   timeoutMs: number | null
@@ -86,7 +96,7 @@ const OPTION_KEYS: readonly (keyof TaskOptions)[] = [
 export function checkTaskOptions(
   name: string,
   options: TaskOptions,
-  shape: { input: unknown; run: unknown; isolation: unknown; file: unknown },
+  shape: { input: unknown; run: unknown; kind: unknown; isolation: unknown; file: unknown },
 ): TaskPolicy {
   checkName('task name', name)
   const at = `task ${name}`
@@ -94,6 +104,7 @@ export function checkTaskOptions(
   if (shape.input !== undefined && !isSchema(shape.input)) {
     throw invalid(at, 'input', 'must be a Standard Schema (zod, valibot, arktype, …)')
   }
+  if (shape.kind !== undefined) oneOf(at, 'kind', shape.kind, WORK_KINDS)
   if (shape.isolation !== undefined && shape.isolation !== 'inline' && shape.isolation !== 'process') {
     throw invalid(at, 'isolation', `'${String(shape.isolation)}' is neither 'inline' nor 'process'`)
   }
@@ -138,19 +149,25 @@ export function applyOptions(
   return next
 }
 
+/** How long all attempts may take when each runs into its limit; null without one. */
+export function attemptsMs(policy: TaskPolicy): number | null {
+  const { attemptTimeoutMs, retries, backoff, graceMs } = policy
+  if (attemptTimeoutMs === null) return null
+  let neededMs = (retries + 1) * (attemptTimeoutMs + graceMs)
+  for (let tries = 0; tries < retries; tries++) neededMs += backoffMs(backoff, tries, 1)
+  return neededMs
+}
+
 /** Limits that cannot hold together: what is allowed below does not fit into what is allowed above. */
 export function policyWarnings(policy: TaskPolicy): string[] {
-  const { timeoutMs, attemptTimeoutMs, retries, backoff, graceMs } = policy
+  const { timeoutMs, attemptTimeoutMs, retries } = policy
   const warnings: string[] = []
-  if (timeoutMs !== null && attemptTimeoutMs !== null) {
-    let neededMs = (retries + 1) * (attemptTimeoutMs + graceMs)
-    for (let tries = 0; tries < retries; tries++) neededMs += backoffMs(backoff, tries, 1)
-    if (neededMs > timeoutMs) {
-      warnings.push(
-        `${retries + 1} attempts of ${formatDuration(attemptTimeoutMs)} with grace and backoff may take ` +
-          `${formatDuration(neededMs)}; timeout allows ${formatDuration(timeoutMs)}`,
-      )
-    }
+  const neededMs = attemptsMs(policy)
+  if (timeoutMs !== null && attemptTimeoutMs !== null && neededMs !== null && neededMs > timeoutMs) {
+    warnings.push(
+      `${retries + 1} attempts of ${formatDuration(attemptTimeoutMs)} with grace and backoff may take ` +
+        `${formatDuration(neededMs)}; timeout allows ${formatDuration(timeoutMs)}`,
+    )
   }
   for (const [key, ms] of [
     ['heartbeatTimeout', policy.heartbeatTimeoutMs],

@@ -4,7 +4,7 @@ import type { Duration } from '../core/duration.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Progress } from '../core/states.ts'
-import type { TaskPolicy } from './task-policy.ts'
+import type { TaskPolicy, WorkKind } from './task-policy.ts'
 import { checkTaskOptions } from './task-policy.ts'
 
 /** The options a definition and a single call share; the call's win. */
@@ -63,6 +63,8 @@ export interface TaskContext {
 export interface TaskDefinition<Input = unknown, Output = unknown> {
   readonly kind: 'task'
   readonly name: string
+  /** Of workflows that use it: which timeout is recommended. */
+  readonly work: WorkKind | null
   readonly policy: TaskPolicy
   readonly isolation: 'inline' | 'process'
   /** The module that exports it, for process isolation. */
@@ -73,7 +75,9 @@ export interface TaskDefinition<Input = unknown, Output = unknown> {
   readonly types?: { input: Input; output: Output }
 }
 
-interface Isolation {
+interface Shape {
+  /** What it does: the validator of workflows recommends a timeout by it. */
+  kind?: WorkKind
   /** How hard it can be stopped: in this process only by its signal, in one of its own by killing it. */
   isolation?: 'inline' | 'process'
   /** `import.meta.url` of the module that exports the task; needed for `isolation: 'process'`. */
@@ -85,23 +89,24 @@ type Run<Input, Output> = (input: Input, context: TaskContext) => Output
 /** A name and a function, and the limits that hold for it. */
 export function task<Schema extends StandardSchemaV1, Output>(
   definition: TaskOptions &
-    Isolation & {
+    Shape & {
       name: string
       input: Schema
       run: Run<StandardSchemaV1.InferOutput<Schema>, Output>
     },
 ): TaskDefinition<StandardSchemaV1.InferInput<Schema>, Awaited<Output>>
 export function task<Input = unknown, Output = unknown>(
-  definition: TaskOptions & Isolation & { name: string; input?: undefined; run: Run<Input, Output> },
+  definition: TaskOptions & Shape & { name: string; input?: undefined; run: Run<Input, Output> },
 ): TaskDefinition<Input, Awaited<Output>>
 export function task(
-  definition: TaskOptions & Isolation & { name: string; input?: StandardSchemaV1; run: Run<never, unknown> },
+  definition: TaskOptions & Shape & { name: string; input?: StandardSchemaV1; run: Run<never, unknown> },
 ): TaskDefinition {
-  const { name, input, run, isolation, file, ...options } = definition
-  const policy = checkTaskOptions(name, options, { input, run, isolation, file })
+  const { name, input, run, kind, isolation, file, ...options } = definition
+  const policy = checkTaskOptions(name, options, { input, run, kind, isolation, file })
   return {
     kind: 'task',
     name,
+    work: kind ?? null,
     policy,
     isolation: isolation ?? 'inline',
     file: file ?? null,
