@@ -3,16 +3,23 @@
 import { Client } from 'pg'
 import { numbers } from '../benchmark.ts'
 import type { Child, RawAgents } from './raw-agents.ts'
-import { COLUMNS, commit, createFile, createTables, ENDED, NODE, sharedValues, TYPES } from './raw-store.ts'
+import {
+  COLUMNS,
+  commit,
+  createFile,
+  createTables,
+  ENDED,
+  NODE,
+  STARTED,
+  sharedValues,
+  TYPES,
+} from './raw-store.ts'
 
 const FIRST_TURN = `status = 'running', live = 1, attempt = 1, woken_at = null, started_seq = 2, seq = 2`
 const WAITING = 'live = 0, seen = results, steps = steps + 1, open = open + 1'
 const NEXT_TURN = 'live = 1, attempt = attempt + 1, results = results + 1, open = open - 1'
 const AGENT_ENDED = `status = 'completed', live = 0, seen = results, waits = null, token = null,
   output = 'null', ended_seq = 3, seq = 3`
-
-const STARTED_COLUMNS = 'live, attempt, started_seq, seq'
-const STARTED_VALUES = '1, 1, 2, 2'
 
 const waitText = (step: number, left: 0 | 1) =>
   JSON.stringify({ steps: [{ mode: 'each', steps: [[step, step]], left }], since: Date.now() })
@@ -37,10 +44,10 @@ export async function openPostgresAgents(url: string, connections: number): Prom
     }),
   )
   await createTables(clients[0]!)
-  return clients.map(postgresLane)
+  return clients.map((client, n) => postgresLane(client, `noop-${n}`))
 }
 
-function postgresLane(client: Client): RawAgents {
+function postgresLane(client: Client, taskName: string): RawAgents {
   const shared = (from: number) => TYPES.map((type, i) => `$${i + from}::${type}`).join()
   const statement = async (name: string, text: string, values: unknown[]) =>
     (await client.query({ name, text, values })).rows
@@ -49,10 +56,15 @@ function postgresLane(client: Client): RawAgents {
   const firstTurn = `update curfew.tasks set ${FIRST_TURN}, token = $2, node_id = $3, started_at = $4
     where id = any ($1::text[]) and live = 0`
   const wait = `with children as (
-      insert into curfew.tasks (id, parent_id, root_id, step, input, token, started_at, ${STARTED_COLUMNS}, ${COLUMNS})
-      select u.id, u.parent_id, u.parent_id, $3, $4, $6, $7, ${STARTED_VALUES}, ${shared(8)}
+      insert into curfew.tasks (id, parent_id, root_id, step, input, ${COLUMNS})
+      select u.id, u.parent_id, u.parent_id, $3, $4, ${shared(6)}
       from unnest($1::text[], $2::text[]) as u (id, parent_id))
     update curfew.tasks set ${WAITING}, waits = $5 where id = any ($2::text[]) and live = 1`
+  const claim = `update curfew.tasks set ${STARTED}, token = $2, node_id = $3, started_at = $4
+    where ctid = any (array(
+      select ctid from curfew.tasks where ready = 1 and queue = 'default' and name = $1
+      order by priority, id limit 500 for update skip locked))
+    returning id, token, input, policy, attempt, step, parent_id as "parentId"`
   const resume = `with ended as (
       update curfew.tasks t set ${ENDED}, output = 'null', result_seq = $4, ended_at = $5, settled_at = $5
       from unnest($1::text[], $2::text[]) as u (id, token)
@@ -67,12 +79,10 @@ function postgresLane(client: Client): RawAgents {
     },
     wait: async (ids, step) => {
       const input = JSON.stringify({ step })
-      const children = taskIds(ids.length)
-      const token = nextToken()
-      const fixed = [step, input, waitText(step, 1), token, Date.now(), ...sharedValues('noop', 0, 'running')]
-      await statement('wait', wait, [children, ids, ...fixed])
-      return children.map((id, n) => ({ id, token, parentId: ids[n]! }))
+      const values = [taskIds(ids.length), ids, step, input, waitText(step, 1), ...sharedValues(taskName)]
+      await statement('wait', wait, values)
     },
+    claim: () => statement('claim', claim, [taskName, nextToken(), NODE, Date.now()]),
     resume: async (children, step) => {
       const column = (field: keyof Child) => children.map((child) => child[field])
       const places = [step + 1, Date.now(), nextToken(), waitText(step, 0)]
@@ -95,10 +105,15 @@ export function openSqliteAgents(file: string): RawAgents {
     `update tasks set ${FIRST_TURN}, token = ?, node_id = ?, started_at = ? where id = ? and live = 0`,
   )
   const insertChild = database.prepare(
-    `insert into tasks (id, parent_id, root_id, step, input, token, started_at, ${STARTED_COLUMNS}, ${COLUMNS})
-    values (?, ?, ?, ?, ?, ?, ?, ${STARTED_VALUES}, ${marks})`,
+    `insert into tasks (id, parent_id, root_id, step, input, ${COLUMNS}) values (?, ?, ?, ?, ?, ${marks})`,
   )
   const wait = database.prepare(`update tasks set ${WAITING}, waits = ? where id = ? and live = 1`)
+  const claim = database.prepare(
+    `update tasks set ${STARTED}, token = ?, node_id = ?, started_at = ?
+    where rowid in (select rowid from tasks where ready = 1 and queue = 'default' and name = 'noop'
+      order by priority, id limit 500)
+    returning id, token, input, policy, attempt, step, parent_id as "parentId"`,
+  )
   const endChild = database.prepare(
     `update tasks set ${ENDED}, output = 'null', result_seq = ?, ended_at = ?, settled_at = ?
     where id = ? and token = ? and status = 'running'`,
@@ -123,15 +138,13 @@ export function openSqliteAgents(file: string): RawAgents {
       commit(database, () => {
         const input = JSON.stringify({ step })
         const waits = waitText(step, 1)
-        const values = sharedValues('noop', 0, 'running')
-        const token = nextToken()
-        return taskIds(ids.length).map((id, n) => {
-          const parentId = ids[n]!
-          insertChild.run(id, parentId, parentId, step, input, token, Date.now(), ...values)
-          wait.run(waits, parentId)
-          return { id, token, parentId }
-        })
+        const values = sharedValues()
+        for (const [n, child] of taskIds(ids.length).entries()) {
+          insertChild.run(child, ids[n]!, ids[n]!, step, input, ...values)
+          wait.run(waits, ids[n]!)
+        }
       }),
+    claim: () => commit(database, () => claim.all(nextToken(), NODE, Date.now()) as unknown as Child[]),
     resume: (children, step) =>
       commit(database, () => {
         const now = Date.now()

@@ -1,7 +1,7 @@
 // The raw limit of agents: the rows that they and their tasks write, by SQL alone, in batches of at most 500
-// agents. A step is a task's row inserted as running and ended, and the agent's row written twice, when it
-// begins to wait and when its next turn begins; two commits. One batch after the other, and, where the
-// store takes several writers, shared out among two connections (more are no faster).
+// agents. A step is a task's row inserted, claimed and ended, and the agent's row written twice, when it
+// begins to wait and when its next turn begins; three commits. One batch after the other, and, where the
+// store takes several writers, shared out among two connections (more are no faster), with tasks of a name each.
 
 import { numbers } from '../benchmark.ts'
 import type { AgentSession, OpenAgents } from '../contender.ts'
@@ -18,8 +18,9 @@ export interface Child {
 export interface RawAgents {
   /** New agents, and their first turn. */
   start(ids: string[]): Promise<void> | void
-  /** A task is scheduled by each, started at once, and waited for. */
-  wait(ids: string[], step: number): Promise<Child[]> | Child[]
+  /** A task is scheduled by each, and waited for. */
+  wait(ids: string[], step: number): Promise<void> | void
+  claim(): Promise<Child[]> | Child[]
   /** The tasks have ended, and the next turns have begun. */
   resume(children: Child[], step: number): Promise<void> | void
   end(ids: string[]): Promise<void> | void
@@ -40,7 +41,10 @@ function openLanes(lanes: RawAgents[], steps: number): AgentSession {
   const runBatch = async (lane: RawAgents, ids: string[]) => {
     await lane.start(ids)
     for (let step = 0; step < steps; step++) {
-      await lane.resume(await lane.wait(ids, step), step)
+      await lane.wait(ids, step)
+      const children = await lane.claim()
+      if (children.length !== ids.length) throw new Error(`claimed ${children.length} of ${ids.length} tasks`)
+      await lane.resume(children, step)
     }
     await lane.end(ids)
   }

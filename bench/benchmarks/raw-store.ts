@@ -26,9 +26,9 @@ export const NODE = `n_${'0'.repeat(26)}`
 export const COLUMNS = 'name, queue, priority, status, ready, policy, node_id, created_at, start_at, grace_ms'
 export const TYPES = ['text', 'text', 'int', 'text', 'int', 'text', 'text', 'int8', 'int8', 'int8']
 
-export function sharedValues(name = 'noop', ready: 0 | 1 = 1, status = 'pending'): (string | number)[] {
+export function sharedValues(name = 'noop', ready: 0 | 1 = 1): (string | number)[] {
   const now = Date.now()
-  return [name, 'default', 0, status, ready, POLICY, NODE, now, now, 5_000]
+  return [name, 'default', 0, 'pending', ready, POLICY, NODE, now, now, 5_000]
 }
 
 function idSource(): () => string[] {
@@ -37,7 +37,7 @@ function idSource(): () => string[] {
 }
 
 const CLAIMABLE = `ready = 1 and queue = 'default' and name = 'noop' order by priority, id limit ${BATCH}`
-const STARTED = `status = 'running', ready = 0, live = 1, attempt = 1, started_seq = 2, seq = 2`
+export const STARTED = `status = 'running', ready = 0, live = 1, attempt = 1, started_seq = 2, seq = 2`
 export const ENDED = `status = 'completed', live = 0, ended_seq = 3, seq = 3`
 
 export async function openRawPostgres(url: string): Promise<RawStore> {
