@@ -17,18 +17,31 @@ import { SystemClock, SystemRandomness } from './core/system-clock.ts'
 import type { AgentDefinition } from './definitions/agent.ts'
 import type { TaskDefinition } from './definitions/task.ts'
 import { checkName } from './definitions/task-policy.ts'
+import type { WorkflowDefinition } from './definitions/workflow.ts'
+import type { Registry } from './definitions/workflow-names.ts'
 import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
+import type { HttpOptions } from './worker/http-request.ts'
 import { isTaskProcess } from './worker/marker.ts'
+import { jobAgent, workflowAgent } from './worker/own-agents.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
 import { ProcessTable } from './worker/process-table.ts'
 import { killMarked } from './worker/process-tree.ts'
+import { register } from './worker/registry.ts'
 import { Supervisor } from './worker/supervisor.ts'
 import { Worker } from './worker/worker.ts'
 
 export { AgentHandle } from './client/agent-handle.ts'
-export type { ListOptions, ScheduleManyOptions, ScheduleOptions, StartOptions } from './client/client.ts'
+export type {
+  ListOptions,
+  RunOptions as WorkflowRunOptions,
+  ScheduleManyOptions,
+  ScheduleOptions,
+  StartOptions,
+} from './client/client.ts'
+export { JobHandle, JobWorkflowHandle } from './client/job-handle.ts'
 export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'
+export { WorkflowHandle } from './client/workflow-handle.ts'
 export type { Clock } from './core/clock.ts'
 export type { Duration } from './core/duration.ts'
 export { CurfewError } from './core/errors.ts'
@@ -58,7 +71,18 @@ export {
   type WaitOptions,
   type WorkHandle,
 } from './definitions/agent.ts'
+export { type JobDefinition, type JobOptions, job, loadJob, validateJob } from './definitions/job.ts'
+export { DefinitionError, type Problem } from './definitions/problem.ts'
 export { type TaskContext, type TaskDefinition, type TaskOptions, task } from './definitions/task.ts'
+export {
+  loadWorkflow,
+  validateWorkflow,
+  type WorkflowDefinition,
+  type WorkflowOptions,
+  workflow,
+} from './definitions/workflow.ts'
+export { graph } from './definitions/workflow-graph.ts'
+export type { JoinView, MemberView, RunView, TokenView } from './wire/run-view.ts'
 export type {
   AttemptView,
   Explanation,
@@ -75,6 +99,13 @@ export interface OpenOptions {
   tasks?: readonly TaskDefinition[]
   /** The agents this process runs. */
   agents?: readonly AgentDefinition[]
+  /**
+   * Workflows that others call by name, and whose actions this process runs. The tasks and agents they were given
+   * need not be named again.
+   */
+  workflows?: readonly WorkflowDefinition[]
+  /** What the action `http_request` may reach. */
+  http?: HttpOptions
   /** Turns of agents at a time in this process; a suspended agent takes none. */
   turns?: number
   /** Suspended agents that stay in memory, and the bytes they may take; the others are replayed when woken. */
@@ -107,8 +138,12 @@ export class Curfew extends Client {
   readonly #hurry = Promise.withResolvers<void>()
   #closing: Promise<void> | null = null
 
-  private constructor(engine: Engine, worker: Worker, supervisor: Supervisor | null, clock: Clock) {
-    super(engine.service)
+  private constructor(
+    parts: { engine: Engine; worker: Worker; supervisor: Supervisor | null; clock: Clock },
+    registry: Registry,
+  ) {
+    const { engine, worker, supervisor, clock } = parts
+    super(engine.service, registry)
     this.#engine = engine
     this.#worker = worker
     this.#supervisor = supervisor
@@ -122,7 +157,9 @@ export class Curfew extends Client {
         hint: 'The file of a task is imported there: open the engine in another file.',
       })
     }
-    const { tasks, agents, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
+    const { registry, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
+    const tasks = [...registry.tasks.values()]
+    const agents = [...registry.agents.values(), workflowAgent(registry), jobAgent(registry)]
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
     const logger = options.logger ?? defaultLogger(process.env.CURFEW_LOG ?? 'warn')
@@ -170,7 +207,7 @@ export class Curfew extends Client {
         logger,
         processes,
       })
-      const curfew = new Curfew(engine, worker, supervisor, clock)
+      const curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
       await engine.start(worker, () => void curfew.close())
       return curfew
     } catch (error) {
@@ -250,6 +287,8 @@ function checkOptions(options: OpenOptions) {
     'store',
     'tasks',
     'agents',
+    'workflows',
+    'http',
     'turns',
     'residents',
     'concurrency',
@@ -262,24 +301,14 @@ function checkOptions(options: OpenOptions) {
   for (const key of Object.keys(options)) {
     if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`)
   }
-  const { tasks = [], concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
+  const { concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
   if (workQueues !== null && !Array.isArray(workQueues)) throw invalid('workQueues must be a list of names')
   for (const name of workQueues ?? []) checkName('workQueues', name)
   if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
     throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`)
   }
-  const names = new Set<string>()
-  for (const [i, definition] of tasks.entries()) {
-    if (definition?.kind !== 'task') throw invalid(`tasks[${i}] is not a task made with task({ … })`)
-    if (names.has(definition.name)) throw invalid(`tasks: there are two tasks named '${definition.name}'`)
-    names.add(definition.name)
-  }
-  const { agents = [], turns = DEFAULT_TURNS } = options
-  for (const [i, definition] of agents.entries()) {
-    if (definition?.kind !== 'agent') throw invalid(`agents[${i}] is not an agent made with agent({ … })`)
-    if (names.has(definition.name)) throw invalid(`agents: the name '${definition.name}' is taken already`)
-    names.add(definition.name)
-  }
+  const registry = register(options)
+  const { turns = DEFAULT_TURNS } = options
   if (!Number.isInteger(turns) || turns < 1 || turns > MAX_CONCURRENCY) {
     throw invalid(`turns must be a whole number from 1 to ${MAX_CONCURRENCY}, got ${turns}`)
   }
@@ -295,7 +324,7 @@ function checkOptions(options: OpenOptions) {
     }
     return { name, concurrency: limit }
   })
-  return { tasks, agents, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
+  return { registry, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
 }
 
 function invalid(message: string): CurfewError {

@@ -33,6 +33,7 @@ function record(id: string, view: Partial<TaskView>, told: [string, object?][] =
     id,
     kind: 'agent',
     parentId: null,
+    title: null,
     name: 'script',
     queue: '',
     priority: 0,

@@ -92,6 +92,7 @@ function add(run: Run, id: string, plan: Plan, told: [string, number, object][])
       id,
       kind: 'task',
       parentId: null,
+      title: null,
       name: plan.task,
       queue: 'default',
       priority: 0,

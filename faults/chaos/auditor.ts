@@ -324,6 +324,8 @@ function auditAbort(fact: Fact, complain: Complain): void {
 function planAsShown({ view, explanation }: TaskRecord): Plan {
   const plan: Plan = { task: view.name, input: { n: Number.NaN }, retries: explanation.retries.allowed }
   const keys = {
+    job: 'timeoutMs',
+    workflow: 'timeoutMs',
     agent: 'timeoutMs',
     total: 'timeoutMs',
     queue: 'queueTimeoutMs',

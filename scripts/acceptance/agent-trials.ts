@@ -279,6 +279,11 @@ export class TrialRun {
     let detail: unknown = timeoutKind
     if (status === 'completed') detail = kind === 'agent' ? JSON.parse(output ?? 'null') : null
     if (status === 'failed') detail = describeCode(failure?.code ?? '')
-    return { kind, status, endedAt: this.#isExact ? (endedAt ?? Infinity) - this.#startedAt : 0, detail }
+    return {
+      kind: kind as 'task' | 'agent',
+      status,
+      endedAt: this.#isExact ? (endedAt ?? Infinity) - this.#startedAt : 0,
+      detail,
+    }
   }
 }

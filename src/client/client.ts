@@ -1,20 +1,31 @@
 /** What programs call: typed by the definitions, over the service port. */
 import type { Duration } from '../core/duration.ts'
+import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
+import type { WorkKind } from '../core/own-work.ts'
+import { JOB, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { TASK_STATUSES } from '../core/states.ts'
 import type { AgentDefinition, AgentOptions } from '../definitions/agent.ts'
 import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { parseInput } from '../definitions/input-schema.ts'
+import type { JobDefinition } from '../definitions/job.ts'
+import { jobOf } from '../definitions/job.ts'
 import { startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition, TaskOptions } from '../definitions/task.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkName } from '../definitions/task-policy.ts'
+import type { WorkflowDefinition } from '../definitions/workflow.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
+import { jobPolicy, workflowPolicy } from '../graph/run-policy.ts'
 import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
 import { AgentHandle } from './agent-handle.ts'
+import { JobHandle } from './job-handle.ts'
+import { jobStart, workflowStart } from './run-start.ts'
 import { TaskHandle } from './task-handle.ts'
+import { WorkflowHandle } from './workflow-handle.ts'
 
 export interface ScheduleOptions extends TaskOptions {
   /** Unique per task name for as long as the record lives: a second call answers the first one's task. */
@@ -33,13 +44,21 @@ export interface StartOptions extends AgentOptions {
   key?: string
 }
 
+/** Of a run of a workflow. */
+export interface RunOptions {
+  /** Unique per workflow name for as long as the record lives: a second call answers the first one's run. */
+  key?: string
+  /** Instead of the definition's. */
+  timeout?: Duration | null
+}
+
 export interface ListOptions {
   status?: TaskStatus | readonly TaskStatus[]
   name?: string
   queue?: string
   timeoutKind?: TimeoutKind
-  kind?: 'task' | 'agent'
-  /** What this agent scheduled. */
+  kind?: WorkKind
+  /** What this agent, workflow or job scheduled. */
   parent?: string
   /** Only what is parked, or only what is not. */
   parked?: boolean
@@ -54,9 +73,12 @@ type WithInput<Input, Options> = undefined extends Input
 
 export class Client {
   readonly #service: TaskService
+  readonly #registry: Registry
 
-  constructor(service: TaskService) {
+  /** `registry`: what this program knows; names in definitions are looked up there. */
+  constructor(service: TaskService, registry: Registry = {}) {
     this.#service = service
+    this.#registry = registry
   }
 
   /** Stores one task; when this resolves it is committed. */
@@ -111,13 +133,23 @@ export class Client {
     return (await allOrFirstError(steps)).flat()
   }
 
-  /** Stores the start of an agent; when this resolves it is committed. */
-  async start<Input, Output>(
+  /** Stores the start of an agent or a workflow; when this resolves it is committed. */
+  start<Input, Output>(
     definition: AgentDefinition<Input, Output>,
-    ...[input, options = {}]: WithInput<Input, StartOptions>
-  ): Promise<AgentHandle<Output>> {
+    ...rest: WithInput<Input, StartOptions>
+  ): Promise<AgentHandle<Output>>
+  start<Input, Output>(
+    definition: WorkflowDefinition<Input, Output>,
+    ...rest: WithInput<Input, RunOptions>
+  ): Promise<WorkflowHandle<Output>>
+  async start(
+    definition: AgentDefinition | WorkflowDefinition,
+    input?: unknown,
+    options: StartOptions = {},
+  ): Promise<TaskHandle> {
+    if (definition?.kind === 'workflow') return this.#startWorkflow(definition, input, options)
     if (definition?.kind !== 'agent') {
-      throw new CurfewError('invalid_option', 'start takes an agent made with agent({ … })', {
+      throw new CurfewError('invalid_option', 'start takes an agent({ … }) or a workflow({ … })', {
         ...((definition as { kind?: string })?.kind === 'task' && {
           hint: 'Tasks are scheduled: schedule(task, input).',
         }),
@@ -140,7 +172,75 @@ export class Client {
       start: { delayMs: 0 },
       tasks: [run],
     })
-    return new AgentHandle<Output>(this.#service, started?.id ?? '', started?.existing)
+    return new AgentHandle(this.#service, started?.id ?? '', started?.existing)
+  }
+
+  async #startWorkflow(
+    definition: WorkflowDefinition,
+    input: unknown,
+    { key, timeout, ...others }: RunOptions,
+  ): Promise<WorkflowHandle> {
+    const { name, schema, model } = definition
+    const [unknown] = Object.keys(others)
+    if (unknown !== undefined)
+      throw new CurfewError(
+        'invalid_option',
+        `workflow ${name}: '${unknown}' is not an option; there are key, timeout`,
+      )
+    if (schema) await parseInput('workflow', name, schema, input)
+    const ms =
+      timeout === undefined ? model.timeoutMs : timeout === null ? null : durationMs(timeout, 'timeout')
+    const start = workflowStart(definition, this.#registry, input ?? null)
+    const { id, existing } = await this.#startRun(WORKFLOW, name, workflowPolicy(model, ms), start, key)
+    return new WorkflowHandle(this.#service, id, existing)
+  }
+
+  /** Stores a job; when this resolves it is committed. A single workflow, agent or task is a job of one. */
+  async submit(
+    work:
+      | JobDefinition
+      | WorkflowDefinition<never, unknown>
+      | AgentDefinition<never, unknown>
+      | TaskDefinition<never, unknown>,
+    input?: unknown,
+    { key }: { key?: string } = {},
+  ): Promise<JobHandle> {
+    if (!['job', 'workflow', 'agent', 'task'].includes(work?.kind)) {
+      throw new CurfewError('invalid_option', 'submit takes a job({ … }), or a workflow, agent or task')
+    }
+    const definition = work.kind === 'job' ? work : jobOf(work, input)
+    const { model } = definition
+    const start = jobStart(definition, this.#registry)
+    const name = model.name ?? model.workflows[0]?.id ?? 'job'
+    const { id, existing } = await this.#startRun(JOB, name, jobPolicy(model), start, key)
+    return new JobHandle(this.#service, id, existing)
+  }
+
+  async #startRun(
+    name: typeof WORKFLOW | typeof JOB,
+    title: string,
+    policy: TaskPolicy,
+    start: unknown,
+    key: string | undefined,
+  ): Promise<{ id: string; existing: boolean }> {
+    const run = {
+      input: encodeJson(start, `definition and input of ${title}`),
+      // Keys are unique per name, and all runs share one.
+      key: key === undefined ? null : `${title}:${checkName(`${title}: key`, key, MAX_KEY_LENGTH)}`,
+    }
+    const request = { kind: 'agent', name, title, policy, start: { delayMs: 0 }, tasks: [run] } as const
+    const [started] = await this.#service.schedule({ ...request, tasks: [run] })
+    return { id: started?.id ?? '', existing: started?.existing ?? false }
+  }
+
+  /** The run of a workflow with this id, whether or not there is one. */
+  workflow<Output = unknown>(id: string): WorkflowHandle<Output> {
+    return new WorkflowHandle<Output>(this.#service, checkName('workflow id', id))
+  }
+
+  /** The job with this id, whether or not there is one. */
+  job(id: string): JobHandle {
+    return new JobHandle(this.#service, checkName('job id', id))
   }
 
   /** The agent with this id, whether or not there is one. */

@@ -3,6 +3,7 @@ import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { decodeJson } from '../core/json.ts'
+import type { WorkKind } from '../core/own-work.ts'
 import type { CancelAnswer, TaskStatus } from '../core/states.ts'
 import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
 import type {
@@ -23,7 +24,7 @@ export interface CancelOutcome {
 }
 
 export class TaskHandle<Output = unknown> {
-  readonly kind: 'task' | 'agent' = 'task'
+  readonly kind: WorkKind = 'task'
   readonly id: string
   /** A task with this key was there already; this is it. */
   readonly existing: boolean
@@ -70,7 +71,7 @@ export class TaskHandle<Output = unknown> {
     const errors: string[] = []
     if (status !== 'cancelled') errors.push(`it was not cancelled: it is ${status}`)
     for (const { attempt, receipt, taskId, name } of ledger) {
-      const isAgent = taskId.startsWith('g_')
+      const isAgent = !taskId.startsWith('t_')
       const of = taskId === this.id ? '' : ` of ${isAgent ? 'agent' : 'task'} ${name} (${taskId})`
       const which = `${isAgent ? 'turn' : 'attempt'} ${attempt}${of}`
       if (receipt === 'abandoned')

@@ -4,11 +4,12 @@
  * take the same path: which steps the code makes depends on nothing but the results it has seen.
  */
 import type { Failure } from './failure.ts'
+import type { WorkKind } from './own-work.ts'
 import type { Progress, Receipt, StopReason, TaskStatus, TimeoutKind } from './states.ts'
 
 /** A task or agent that ended, as far as an error about it needs it. */
 export interface EndedWork {
-  kind: 'task' | 'agent'
+  kind: WorkKind
   id: string
   name: string
   status: TaskStatus
@@ -39,6 +40,9 @@ export type NewStep = { no: number; seen?: number } & (
       policy: unknown
       start: { delayMs: number } | { at: number }
       detached: boolean
+      title?: string
+      /** Its deadline is clipped to the agent's, minus so many milliseconds. */
+      reserveMs?: number
     }
   | { kind: 'sleep'; ms: number }
   | { kind: 'sleep_until'; at: number }
@@ -47,6 +51,8 @@ export type NewStep = { no: number; seen?: number } & (
   | { kind: 'signal'; name: string; ms: number | null }
   | { kind: 'run'; name: string }
   | { kind: 'now' | 'random' | 'uuid'; value: unknown }
+  /** Something that stands among the agent's events. */
+  | { kind: 'event'; event: { type: string } }
   /** `target`: the number of the step that is cancelled; `id` when that is a task or agent. */
   | { kind: 'cancel'; target: number; id: string | null }
 )
@@ -123,6 +129,8 @@ export function journalStep(step: NewStep): JournalStep {
       return { no, kind, name: step.name, input: '' }
     case 'cancel':
       return { no, kind, name: '', input: `${step.target}` }
+    case 'event':
+      return { no, kind, name: step.event.type, input: '' }
     default:
       return { no, kind, name: '', input: '', value: step.value }
   }

@@ -8,8 +8,8 @@ const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
 const TIME_LENGTH = 10
 const CHANCE_LENGTH = 16
 
-/** Task, agent (g), node, attempt or turn. */
-export type IdPrefix = 't' | 'g' | 'n' | 'a'
+/** Task, agent (g), workflow, job, node, attempt or turn. */
+export type IdPrefix = 't' | 'g' | 'w' | 'j' | 'n' | 'a'
 
 export class IdSource {
   readonly #randomness: Randomness

@@ -74,3 +74,11 @@ export const MAX_EXPRESSION_TEXT = 1024 * 1024
 export const MAX_EXPRESSION_ITEMS = 100_000
 /** The value of a variable in the message of a failed expression. */
 export const MAX_SHOWN_VALUE = 200
+/** Tokens of one run: each node it runs is a step of its journal. */
+export const MAX_TOKENS = 45_000
+/** Nodes without work between two things that happen. */
+export const MAX_PASSED_NODES = 10_000
+/** The answer to an `http_request`: it becomes a value of the run. */
+export const MAX_HTTP_BODY_BYTES = 1024 * 1024
+/** Of each stream of a `shell` command. */
+export const MAX_SHELL_OUTPUT = 256 * 1024

@@ -26,7 +26,16 @@ export type AttemptStatus =
   | 'lost'
 
 /** Which limit fired. Those of a task, in the order in which they are looked at when several are due. */
-export const TASK_TIMEOUT_KINDS = ['agent', 'total', 'queue', 'execution', 'heartbeat', 'stuck'] as const
+export const TASK_TIMEOUT_KINDS = [
+  'job',
+  'workflow',
+  'agent',
+  'total',
+  'queue',
+  'execution',
+  'heartbeat',
+  'stuck',
+] as const
 export type TimeoutKind = (typeof TASK_TIMEOUT_KINDS)[number]
 
 /**
@@ -48,6 +57,12 @@ export interface StopReason {
   message: string
   kind?: TimeoutKind
   deadlineAt?: number
+}
+
+/** A run whose code decides how it ended: a job ends as what ended it. */
+export interface EndsAs {
+  status: 'failed' | 'timed_out' | 'cancelled'
+  timeoutKind: TimeoutKind | null
 }
 
 /** What a request to cancel is told, at once. */

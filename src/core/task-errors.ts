@@ -4,14 +4,15 @@ import type { EndedWork } from './agent-journal.ts'
 import { formatDuration } from './duration.ts'
 import { CurfewError } from './errors.ts'
 import type { Failure } from './failure.ts'
+import type { WorkKind } from './own-work.ts'
 import type { SettledOutcomes } from './settled-outcomes.ts'
-import type { Progress, Receipt, TimeoutKind } from './states.ts'
+import type { EndsAs, Progress, Receipt, TimeoutKind } from './states.ts'
 
 export interface TaskErrorFields {
   taskId: string
   name: string
   /** What it is about; an agent's attempts are its turns. */
-  work?: 'task' | 'agent'
+  work?: WorkKind
   attempts: number
   /** The total deadline, if there is one. */
   deadlineAt: number | null
@@ -71,6 +72,8 @@ export class TaskTimedOut extends TaskError {
 }
 
 const MEANING: Record<TimeoutKind, string> = {
+  job: 'its timeout, from the submit on, was over',
+  workflow: 'its timeout was over',
   agent: 'its timeout was over',
   total: 'its timeout, from scheduling over all attempts, was over',
   queue: 'nobody started it within its queueTimeout',
@@ -131,6 +134,18 @@ export function outcomeError(ended: EndedWork): CurfewError {
   }
   const failure = ended.failure ?? { code: 'failed', message: 'it failed', retryable: false }
   return new TaskFailed({ ...fields, failure })
+}
+
+/** Thrown by code of Curfew's own: a run that ends as what ended it. */
+export class RunEnded extends Error {
+  readonly failure: Failure
+  readonly endsAs: EndsAs
+
+  constructor(failure: Failure, endsAs: EndsAs) {
+    super(failure.message)
+    this.failure = failure
+    this.endsAs = endsAs
+  }
 }
 
 /** The wait was over before the work was. The work goes on. */

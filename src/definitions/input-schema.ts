@@ -3,7 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { CurfewError } from '../core/errors.ts'
 
 export async function parseInput(
-  kind: 'task' | 'agent',
+  kind: 'task' | 'agent' | 'workflow',
   name: string,
   schema: StandardSchemaV1 | null,
   input: unknown,
@@ -14,7 +14,7 @@ export async function parseInput(
 
 /** Where nothing may be awaited: a schema that answers later is asked again where the work runs. */
 export function checkInputNow(
-  kind: 'task' | 'agent',
+  kind: 'task' | 'agent' | 'workflow',
   name: string,
   schema: StandardSchemaV1,
   input: unknown,

@@ -43,6 +43,8 @@ export interface TaskPolicy {
   retentionMs: number
   /** Of agents: the budget of their clean-up. */
   cleanupMs: number
+  /** Of workflows: they end as failed when their timeout fires. */
+  failsOnTimeout: boolean
   extensions: ExtensionRules
   /** Where each limit was set; one that is missing was not set at all. */
   origins: Partial<Record<LimitKey, Origin>>
@@ -65,6 +67,7 @@ export const DEFAULT_POLICY: TaskPolicy = {
   atMostOnce: false,
   retentionMs: 7 * 86_400_000,
   cleanupMs: 30_000,
+  failsOnTimeout: false,
   extensions: DEFAULT_EXTENSION_RULES,
   origins: {},
 }

@@ -3,10 +3,13 @@
  * Invariants: results are numbered in the order in which they are decided, and the code is given all of them in that
  * order; a suspended agent has seen every result there was; it settles once, when nothing below it is left.
  */
+
 import type { NewStep, RunOutcome } from '../core/agent-journal.ts'
 import { journalStep } from '../core/agent-journal.ts'
+import { formatDuration } from '../core/duration.ts'
 import { unreachable } from '../core/errors.ts'
 import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
+import { ownLimit } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
@@ -26,6 +29,7 @@ import {
 } from './agent-waits.ts'
 import { encodePolicy } from './policy-text.ts'
 import { timeoutReason } from './task-draft.ts'
+import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer } from './task-input.ts'
 import { newTaskLimits, nextDue } from './task-limits.ts'
 import { lateResult, warn } from './task-outcome.ts'
@@ -145,7 +149,8 @@ function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 're
     row.endedAt = now
     row.endedSeq = ++row.seq
   } else {
-    row.status = 'failed'
+    row.status = state.endsAs?.status ?? 'failed'
+    row.timeoutKind = state.endsAs?.timeoutKind ?? null
     row.failure = JSON.stringify(state.failure)
     row.endedAt = now
     row.endedSeq = draft.record({ type: 'agent_failed', failure: state.failure })
@@ -165,6 +170,7 @@ function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
     return
   }
   draft.steps.push(journalStep(step))
+  if (step.kind === 'event') return void draft.record(step.event as TaskEventBody)
   if (beforeStop && step.kind !== 'cancel') return // nobody waits for it any more
   switch (step.kind) {
     case 'sleep':
@@ -209,15 +215,27 @@ function newChild(draft: AgentDraft, step: Extract<NewStep, { id: string; start:
     policy: encodePolicy(policy),
     nodeId: row.nodeId,
     createdAt: now,
-    ...newTaskLimits(policy, now, startAt),
+    ...clipped(newTaskLimits(policy, now, startAt), draft, step.reserveMs),
     ...(isAgent && { ready: 0 }),
     kind: step.kind,
+    title: step.title ?? null,
     parentId: row.id,
     rootId: row.rootId ?? row.id,
     step: step.no,
     detached: step.detached ? 1 : 0,
     wokenAt: isAgent ? now : null,
   }
+}
+
+/** With `inherit`: no later than the agent's own deadline, minus the reserve. */
+function clipped<T extends { deadlineAt: number | null; dueAt: number | null }>(
+  limits: T,
+  { row }: AgentDraft,
+  reserveMs: number | undefined,
+): T {
+  if (reserveMs === undefined || row.deadlineAt === null) return limits
+  const deadlineAt = Math.min(limits.deadlineAt ?? Infinity, row.deadlineAt - reserveMs)
+  return { ...limits, deadlineAt, dueAt: Math.min(limits.dueAt ?? Infinity, deadlineAt) }
 }
 
 function takeSignal(draft: AgentDraft, step: number, signal: SignalRow): void {
@@ -298,17 +316,23 @@ function fireTimers(draft: AgentDraft): void {
 function timeOut(draft: AgentDraft, deadlineAt: number): void {
   const { row, policy, now } = draft
   const { timeoutMs } = policy
+  const kind = ownLimit(row)
   row.status = 'timed_out'
-  row.timeoutKind = 'agent'
+  row.timeoutKind = kind
+  if (policy.failsOnTimeout) {
+    row.status = 'failed'
+    const message = `Workflow exceeded timeout${timeoutMs === null ? '' : ` of ${formatDuration(timeoutMs)}`}`
+    row.failure = JSON.stringify({ code: 'workflow_timeout', message, retryable: false })
+  }
   row.endedAt = now
   row.endedSeq = draft.record({
     type: 'agent_timed_out',
-    kind: 'agent',
+    kind,
     deadlineAt,
     timeoutMs,
     lateMs: now - deadlineAt,
   })
-  draft.stopCode(timeoutReason('agent', deadlineAt, timeoutMs))
+  draft.stopCode(timeoutReason(kind, deadlineAt, timeoutMs))
 }
 
 function cancel(draft: AgentDraft): TaskAnswer {

@@ -1,7 +1,8 @@
 /** What can happen to an agent. */
+
 import type { NewStep, RunOutcome, StepWait, WorkOutcome } from '../core/agent-journal.ts'
 import type { Failure } from '../core/failure.ts'
-import type { Receipt } from '../core/states.ts'
+import type { EndsAs, Receipt } from '../core/states.ts'
 
 /** How a turn goes on after its commit. */
 export type TurnState =
@@ -13,7 +14,7 @@ export type TurnState =
   | { type: 'released' }
   /** `runsLeft`: a `ctx.run` has not come back. */
   | { type: 'returned'; output: string; runsLeft?: boolean }
-  | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean }
+  | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean; endsAs?: EndsAs }
   | { type: 'parked'; reason: string; code: string; step: number | null }
 
 export interface TurnInput {

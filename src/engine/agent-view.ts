@@ -2,6 +2,7 @@
 import { inRanges } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
+import { workKind, workName } from '../core/own-work.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
@@ -23,8 +24,8 @@ export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: numb
     : '; it has no timeout'
   return {
     id: row.id,
-    name: row.name,
-    kind: row.kind,
+    name: workName(row),
+    kind: workKind(row),
     status: row.status,
     summary: summaryOf(row, waits, { left, timeoutMs: policy.timeoutMs, now }),
     limits,

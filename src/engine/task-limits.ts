@@ -1,4 +1,5 @@
 /** The limits of a task as sums over its row: which hold now, which is next, what is left. Pure. */
+import { ownLimit } from '../core/own-work.ts'
 import type { TimeoutKind } from '../core/states.ts'
 import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
 import type { NewTask } from '../store/hot-statements.ts'
@@ -14,7 +15,10 @@ export interface ActiveLimit {
 }
 
 /** Bits 0 and 1 outlive an attempt, see the claim statement. */
-const WARNING_BITS = { agent: 1, total: 1, queue: 2, execution: 4, heartbeat: 8, stuck: 16 } as const
+const WARNING_BITS: Record<TimeoutKind, number> = {
+  ...{ job: 1, workflow: 1, agent: 1, total: 1 },
+  ...{ queue: 2, execution: 4, heartbeat: 8, stuck: 16 },
+}
 
 /** Those that can fire in the row's present state, in the order in which they are looked at. */
 export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
@@ -26,7 +30,7 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
   }
   if (row.status !== 'pending' && row.status !== 'running') return limits
   if (row.kind === 'agent') {
-    add('agent', 'timeout', row.deadlineAt, policy.timeoutMs)
+    add(ownLimit(row), 'timeout', row.deadlineAt, policy.timeoutMs)
     return limits
   }
   add('total', 'timeout', row.deadlineAt, policy.timeoutMs)

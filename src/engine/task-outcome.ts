@@ -2,7 +2,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import { MAX_LATE_BYTES } from '../core/limits.ts'
-import type { Receipt } from '../core/states.ts'
+import type { Receipt, TimeoutKind } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskDraft } from './task-draft.ts'
 import { RECEIPT_MS, timeoutReason } from './task-draft.ts'
@@ -87,14 +87,12 @@ function endTimedOut(draft: TaskDraft): void {
   const { row, policy, now } = draft
   const kind = row.timeoutKind ?? 'execution'
   // The row still has the limits of that attempt. How late it fired is told by its own event.
-  const [deadlineAt, timeoutMs] = {
-    agent: [row.deadlineAt, policy.timeoutMs],
-    total: [row.deadlineAt, policy.timeoutMs],
-    queue: [row.queueDeadlineAt, policy.queueTimeoutMs],
+  const limits: Partial<Record<TimeoutKind, [number | null, number | null]>> = {
     execution: [row.attemptDeadlineAt, policy.attemptTimeoutMs],
     heartbeat: [row.heartbeatDeadlineAt, policy.heartbeatTimeoutMs],
     stuck: [row.exhaustedDeadlineAt ?? row.stuckDeadlineAt, policy.stuckAfterMs],
-  }[kind] as [number | null, number | null]
+  }
+  const [deadlineAt, timeoutMs] = limits[kind] ?? [row.deadlineAt, policy.timeoutMs]
   draft.end('timed_out', {
     type: 'task_timed_out',
     kind,

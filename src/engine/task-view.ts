@@ -2,6 +2,7 @@
 import { formatDuration } from '../core/duration.ts'
 import type { ExtensionState } from '../core/extension.ts'
 import type { Failure } from '../core/failure.ts'
+import { ownLimit, workKind, workName } from '../core/own-work.ts'
 import type { AttemptStatus, Progress, TimeoutKind } from '../core/states.ts'
 import { isEnded, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
@@ -17,6 +18,8 @@ function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | nul
 }
 
 const LIMITS = {
+  job: { key: 'timeout', field: 'timeoutMs' },
+  workflow: { key: 'timeout', field: 'timeoutMs' },
   agent: { key: 'timeout', field: 'timeoutMs' },
   total: { key: 'timeout', field: 'timeoutMs' },
   queue: { key: 'queueTimeout', field: 'queueTimeoutMs' },
@@ -38,8 +41,9 @@ export function parsed<T>(text: string | null): T | null {
 export function taskView(row: TaskRow) {
   return {
     id: row.id,
-    kind: row.kind,
-    name: row.name,
+    kind: workKind(row),
+    name: workName(row),
+    title: row.title,
     queue: row.queue,
     priority: row.priority,
     key: row.key,
@@ -133,7 +137,12 @@ export function taskEvents(
         : ({ type: 'task_completed', attempts: row.attempt } as const)
     events.push({ taskId: row.id, seq: row.endedSeq, at: row.endedAt, ...end })
   }
-  return events.sort((a, b) => a.seq - b.seq)
+  const kind = workKind(row)
+  const own = kind === 'workflow' || kind === 'job'
+  const named = own
+    ? events.map((event) => ({ ...event, type: event.type.replace(/^agent_/, `${kind}_`) }))
+    : events
+  return (named as TaskEvent[]).sort((a, b) => a.seq - b.seq)
 }
 
 /** `abandoned`: every slot here is held by a handler that ignored its signal. */
@@ -144,7 +153,7 @@ export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: 
   return {
     id: row.id,
     name: row.name,
-    kind: row.kind,
+    kind: workKind(row),
     status: row.status,
     summary: summaryOf(row, policy, binding, now),
     limits,
@@ -174,13 +183,14 @@ export function limitViews(row: TaskRow, policy: TaskPolicy, now: number) {
     null,
   )
   const limits = TASK_TIMEOUT_KINDS.flatMap((kind) => {
-    if ((kind === 'agent') !== (row.kind === 'agent')) return []
+    const isOwn = LIMITS[kind].key === 'timeout'
+    if (isOwn ? kind !== ownLimit(row) : row.kind === 'agent') return []
     const { key } = LIMITS[kind]
     const timeoutMs = timeoutMsOf(kind, policy)
     const setBy = policy.origins[key]
     if (timeoutMs === null || setBy === undefined) return []
     const limit = active.find((one) => one.kind === kind)
-    const deadlineAt = limit?.deadlineAt ?? (kind === 'total' || kind === 'agent' ? row.deadlineAt : null)
+    const deadlineAt = limit?.deadlineAt ?? (isOwn ? row.deadlineAt : null)
     return [
       {
         kind,

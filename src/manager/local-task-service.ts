@@ -5,7 +5,9 @@ import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_PAGE } from '../core/limits.ts'
-import type { CancelAnswer } from '../core/states.ts'
+import { idPrefix, JOB, WORKFLOW } from '../core/own-work.ts'
+import type { CancelAnswer, TaskStatus } from '../core/states.ts'
+import { isEnded } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { WaitedFor } from '../engine/agent-view.ts'
 import { explainAgent, MAX_SHOWN } from '../engine/agent-view.ts'
@@ -13,12 +15,14 @@ import { encodePolicy } from '../engine/policy-text.ts'
 import type { Answer } from '../engine/task-batch.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
 import { attemptViews, explainTask, taskEvents, taskView } from '../engine/task-view.ts'
+import { CANCEL_MEMBER } from '../graph/job-run.ts'
 import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import type { MemberView, RunView } from '../wire/run-view.ts'
 import type {
   AttemptView,
   Explanation,
@@ -33,6 +37,8 @@ import type {
 } from '../wire/task-service.ts'
 import { GatheredReads } from './gathered-reads.ts'
 import type { Manager } from './manager.ts'
+import type { CancelRequest } from './run-views.ts'
+import { cancelRequests, memberViews, runView } from './run-views.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
 
 interface Parts {
@@ -61,13 +67,13 @@ export class LocalTaskService implements TaskService {
     return this.#rows.idle && this.#outcomes.idle
   }
 
-  async schedule({ kind, name, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
+  async schedule({ kind, name, title, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
     if (tasks.length === 0) return []
     const { manager, ids, nodeId, time } = this.#parts
     const checked = policy as TaskPolicy
     if (kind === 'task') await manager.knowQueue(checked.queue)
     const policyText = encodePolicy(checked)
-    const named = tasks.map((task) => ({ ...task, id: ids.next(kind === 'task' ? 't' : 'g', time.now()) }))
+    const named = tasks.map((task) => ({ ...task, id: ids.next(idPrefix({ kind, name }), time.now()) }))
     const build = (now: number): (NewTask | NewBelow)[] => {
       const startAt = 'at' in start ? Math.max(start.at, now) : now + start.delayMs
       const limits = newTaskLimits(checked, now, startAt)
@@ -80,7 +86,13 @@ export class LocalTaskService implements TaskService {
         nodeId,
         createdAt: now,
         ...limits,
-        ...(kind === 'agent' && { ...NOTHING_ABOVE, kind, ready: 0 as const, wokenAt: now }),
+        ...(kind === 'agent' && {
+          ...NOTHING_ABOVE,
+          kind,
+          title: title ?? null,
+          ready: 0 as const,
+          wokenAt: now,
+        }),
       }
       return named.map(({ id, key, input }) => ({ ...shared, id, key, input }))
     }
@@ -118,6 +130,10 @@ export class LocalTaskService implements TaskService {
 
   async signal(id: string, name: string, value: string): Promise<void> {
     if (!id.startsWith('g_')) refused(id, { type: 'unchanged', reason: 'only agents take signals' })
+    await this.#signal(id, name, value)
+  }
+
+  async #signal(id: string, name: string, value: string): Promise<void> {
     const answer = await this.#parts.manager.submit(
       { type: 'agent', agentId: id, input: { type: 'signal', name, value } },
       { bytes: value.length },
@@ -179,6 +195,43 @@ export class LocalTaskService implements TaskService {
     }
   }
 
+  async run(id: string): Promise<RunView> {
+    const { store } = this.#parts
+    const { row } = await this.#record(id)
+    if (row.name !== WORKFLOW) refused(id, { type: 'unchanged', reason: 'it is not a workflow' })
+    return store.read(() => runView(store.statements, row))
+  }
+
+  async members(id: string): Promise<MemberView[]> {
+    const { store } = this.#parts
+    const { row } = await this.#record(id)
+    if (row.name !== JOB) refused(id, { type: 'unchanged', reason: 'it is not a job' })
+    return store.read(() => memberViews(store.statements, row))
+  }
+
+  /** Intent first: it is stored before it is answered. */
+  async cancelMember(
+    jobId: string,
+    id: string,
+    { dependents, requestId }: { dependents: boolean; requestId: string | null },
+  ): Promise<CancelAnswer> {
+    const { store } = this.#parts
+    const members = await this.members(jobId)
+    const earlier = await store.read(() => cancelRequests(store.statements, jobId))
+    const same = earlier.find((request) => requestId !== null && request.requestId === requestId)
+    if (same) return same.answer
+    const member = members.find((one) => one.id === id)
+    if (!member) return 'not_found'
+    const answer = cancelAnswer(
+      member.status,
+      earlier.some((request) => request.id === id),
+    )
+    const request: CancelRequest = { id, dependents, requestId, answer }
+    const job = await this.get(jobId)
+    if (job && !isEnded(job.status)) await this.#signal(jobId, CANCEL_MEMBER, JSON.stringify(request))
+    return answer
+  }
+
   async metrics(): Promise<MetricView[]> {
     const { manager } = this.#parts
     manager.metrics.slots(manager.desk.slotStates())
@@ -220,10 +273,12 @@ export class LocalTaskService implements TaskService {
   }
 }
 
+const WORDS: Record<string, string> = { g: 'agent', w: 'workflow', j: 'job' }
+
 /** Of an agent that was started alone. */
 const NOTHING_ABOVE = { parentId: null, rootId: null, step: null, detached: 0 } as const
 
-function refused(id: string, answer: Answer, what = id.startsWith('g') ? 'agent' : 'task'): never {
+function refused(id: string, answer: Answer, what = WORDS[id[0] ?? ''] ?? 'task'): never {
   if (answer.type === 'not_found') {
     throw new CurfewError('not_found', `there is no ${what} ${id}`, {
       hint: 'Records are removed some time after their end (retention, 7 days by default).',
@@ -233,6 +288,13 @@ function refused(id: string, answer: Answer, what = id.startsWith('g') ? 'agent'
   if (answer.type === 'unchanged')
     throw new CurfewError('refused', `${what} ${id}: ${answer.reason}`, { fields: { id } })
   return unexpected(answer)
+}
+
+function cancelAnswer(status: TaskStatus, asked: boolean): CancelAnswer {
+  if (status === 'cancelled' || status === 'cancelling' || (asked && !isEnded(status)))
+    return 'already_cancelled'
+  if (isEnded(status)) return 'already_completed'
+  return status === 'pending' ? 'pending_cancelled' : 'cancelled'
 }
 
 function unexpected(answer: Answer): never {

@@ -206,6 +206,14 @@ export class AgentStatements {
     }
   }
 
+  /** All of it, as it is. */
+  childrenOf(parentId: string): Statement<TaskRow> {
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${this.#d.s}tasks t where parent_id = $1 order by step`,
+      params: [parentId],
+    }
+  }
+
   /** What explains an agent that waits. */
   waitedFor(
     agentId: string,

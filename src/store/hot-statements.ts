@@ -34,6 +34,7 @@ export const NEW_TASK_FIELDS = [
 export const NEW_BELOW_FIELDS = [
   ...NEW_TASK_FIELDS,
   'kind',
+  'title',
   'parentId',
   'rootId',
   'step',

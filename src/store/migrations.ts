@@ -76,6 +76,8 @@ create table {s}tasks (
   ended_seq {int4},
   -- 'task' or 'agent'; an agent's attempts are its turns
   kind text not null default 'task',
+  -- what it stands for, where its code is not a user's: the name of a workflow or job; of work below one, the node
+  title text,
   -- the agent that scheduled it, and the one at the top, whose row is locked first
   parent_id {id},
   root_id {id},

@@ -1,4 +1,6 @@
 /** Every other statement: one text for both dialects, apart from locks and lists. */
+import type { WorkKind } from '../core/own-work.ts'
+import { JOB, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { AgentStatements, LIVE_TURN } from './agent-statements.ts'
 import type { AttemptRow, EventRow } from './attempt-row.ts'
@@ -17,7 +19,7 @@ export interface TaskFilter {
   name: string | null
   queue: string | null
   timeoutKind: TimeoutKind | null
-  kind: 'task' | 'agent' | null
+  kind: WorkKind | null
   parentId: string | null
   parked: boolean | null
   /** The id after which the page starts; newest first. */
@@ -153,7 +155,7 @@ export class Statements {
     if (filter.name !== null) where.push(`name = ${param(filter.name)}`)
     if (filter.queue !== null) where.push(`queue = ${param(filter.queue)}`)
     if (filter.timeoutKind !== null) where.push(`timeout_kind = ${param(filter.timeoutKind)}`)
-    if (filter.kind !== null) where.push(`kind = ${param(filter.kind)}`)
+    if (filter.kind !== null) where.push(ofKind(filter.kind))
     if (filter.parentId !== null) where.push(`parent_id = ${param(filter.parentId)}`)
     if (filter.parked !== null) where.push(`parked is ${filter.parked ? 'not ' : ''}null`)
     if (filter.after !== null) where.push(`id < ${param(filter.after)}`)
@@ -297,4 +299,10 @@ export class Statements {
       { sql: `${over} delete from ${s}tasks where id ${these}`, params: [list] },
     ]
   }
+}
+
+function ofKind(kind: WorkKind): string {
+  if (kind === 'workflow') return `name = '${WORKFLOW}'`
+  if (kind === 'job') return `name = '${JOB}'`
+  return kind === 'task' ? `kind = 'task'` : `kind = 'agent' and name not in ('${WORKFLOW}', '${JOB}')`
 }

@@ -69,6 +69,8 @@ export interface TaskRow {
   startedSeq: number | null
   endedSeq: number | null
   kind: 'task' | 'agent'
+  /** The name of a workflow or job; of work below one, its node. */
+  title: string | null
   /** The agent that scheduled it, and the one at the top; both null for work that was started alone. */
   parentId: string | null
   rootId: string | null
@@ -144,6 +146,7 @@ export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
   startedSeq: 'int4',
   endedSeq: 'int4',
   kind: 'text',
+  title: 'text',
   parentId: 'text',
   rootId: 'text',
   step: 'int4',
@@ -210,6 +213,7 @@ export function copyRow(row: TaskRow): TaskRow {
     startedSeq: row.startedSeq,
     endedSeq: row.endedSeq,
     kind: row.kind,
+    title: row.title,
     parentId: row.parentId,
     rootId: row.rootId,
     step: row.step,
@@ -303,6 +307,7 @@ export function agentRow(row: AgentRow): TaskRow {
     startedSeq: row.startedSeq,
     endedSeq: row.endedSeq,
     kind: 'agent',
+    title: row.title,
     parentId: row.parentId,
     rootId: row.rootId,
     step: row.step,
@@ -335,6 +340,7 @@ const FIXED: readonly (keyof TaskRow)[] = [
   'firstDueMs',
   'graceMs',
   'kind',
+  'title',
   'parentId',
   'rootId',
   'step',

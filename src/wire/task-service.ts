@@ -3,6 +3,7 @@
  * In one process it is a direct call.
  */
 import type { Failure } from '../core/failure.ts'
+import type { WorkKind } from '../core/own-work.ts'
 import type {
   AttemptStatus,
   CancelAnswer,
@@ -11,6 +12,7 @@ import type {
   TaskStatus,
   TimeoutKind,
 } from '../core/states.ts'
+import type { MemberView, RunView } from './run-view.ts'
 
 /** Options of one call, checked and made whole by the caller. */
 export interface ScheduleRequest {
@@ -21,6 +23,8 @@ export interface ScheduleRequest {
   start: { delayMs: number } | { at: number }
   tasks: { input: string; key: string | null }[]
   kind: 'task' | 'agent'
+  /** The name of a workflow or job. */
+  title?: string
 }
 
 export interface ScheduledTask {
@@ -44,9 +48,11 @@ export interface AttemptView {
 
 export interface TaskView {
   id: string
-  /** An agent's attempts are its turns. */
-  kind: 'task' | 'agent'
+  /** The attempts of all but tasks are turns. */
+  kind: WorkKind
   name: string
+  /** Of work below a workflow its node, below a job the id of the workflow. */
+  title: string | null
   queue: string
   priority: number
   key: string | null
@@ -104,7 +110,7 @@ export interface LimitView {
 export interface Explanation {
   id: string
   name: string
-  kind: 'task' | 'agent'
+  kind: WorkKind
   status: TaskStatus
   /** One sentence: what it does or waits for, or why it ended. */
   summary: string
@@ -135,7 +141,7 @@ export interface ListRequest {
   timeoutKind: TimeoutKind | null
   cursor: string | null
   limit: number
-  kind: 'task' | 'agent' | null
+  kind: WorkKind | null
   /** Of what this agent scheduled. */
   parentId: string | null
   parked: boolean | null
@@ -167,4 +173,13 @@ export interface TaskService {
   explain(id: string): Promise<Explanation>
   list(request: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }>
   metrics(): Promise<MetricView[]>
+  /** Of a workflow: its tokens, joins and state. */
+  run(id: string): Promise<RunView>
+  /** Of a job: its workflows. */
+  members(id: string): Promise<MemberView[]>
+  cancelMember(
+    jobId: string,
+    id: string,
+    options: { dependents: boolean; requestId: string | null },
+  ): Promise<CancelAnswer>
 }

@@ -3,6 +3,7 @@
  * Every message is plain JSON data, so that it may be a direct call in one process or cross a wire between two.
  * A worker never touches the store; a manager never touches a handler.
  */
+
 import type {
   JournalCursor,
   JournalPage,
@@ -13,7 +14,7 @@ import type {
 } from '../core/agent-journal.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
-import type { Progress, Receipt, StopReason } from '../core/states.ts'
+import type { EndsAs, Progress, Receipt, StopReason } from '../core/states.ts'
 
 export interface WorkerHello {
   workerId: string
@@ -105,7 +106,7 @@ export interface TurnReport {
     | { type: 'released' }
     /** `runsLeft`: a `ctx.run` has not come back. */
     | { type: 'returned'; output: string; runsLeft?: boolean }
-    | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean }
+    | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean; endsAs?: EndsAs }
     | { type: 'parked'; reason: string; code: string; step: number | null }
 }
 

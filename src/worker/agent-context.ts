@@ -6,6 +6,7 @@ import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_RETRIES } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import { idPrefix } from '../core/own-work.ts'
 import type {
   AgentContext,
   AgentDefinition,
@@ -20,11 +21,27 @@ import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { checkInputNow } from '../definitions/input-schema.ts'
 import { LAST_TIME, startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
 import type { GroupKind } from './agent-group.ts'
 import { Group } from './agent-group.ts'
 import type { AgentRun } from './agent-run.ts'
 import { Step, Waitable } from './agent-step.ts'
+
+/** What Curfew's own agents are given besides. */
+export interface InnerContext extends AgentContext {
+  /** Work by its name, under a policy that was made whole. */
+  begin(work: {
+    kind: 'task' | 'agent'
+    name: string
+    input: unknown
+    policy: TaskPolicy
+    title: string
+    reserveMs?: number
+  }): WorkHandle
+  /** Stands among the agent's events; once, however often it is replayed. */
+  record(event: { type: string }): void
+}
 
 export function createAgentContext(run: AgentRun, logger: Logger): AgentContext {
   const at = (what: string) => `agent ${run.turn.name}: ${what}`
@@ -75,17 +92,22 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
 
   const work = (
     kind: 'task' | 'agent',
-    definition: TaskDefinition | AgentDefinition,
+    definition: Pick<TaskDefinition | AgentDefinition, 'name'> & Partial<Pick<TaskDefinition, 'schema'>>,
     input: unknown,
     policy: unknown,
-    rest: { start: { delayMs: number } | { at: number }; detached: boolean },
+    rest: {
+      start: { delayMs: number } | { at: number }
+      detached: boolean
+      title?: string
+      reserveMs?: number
+    },
   ): WorkHandle => {
-    const { name, schema } = definition
+    const { name, schema = null } = definition
     if (schema) checkInputNow(kind, name, schema, input)
     const text = encodeJson(input, `input of ${kind} ${name}`)
     let id = ''
     const { no, id: recorded } = run.addStep<'task' | 'agent'>((no) => {
-      id = run.newId(kind === 'task' ? 't' : 'g')
+      id = run.newId(idPrefix({ kind, name }))
       return { no, kind, id, name, input: text, policy, ...rest }
     })
     return run.stepHandle(no, { kind, name, id: recorded ?? id }) as unknown as WorkHandle
@@ -168,6 +190,12 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
       return step
     },
     cancel,
+    begin({ kind, name, input, policy, ...place }: Parameters<InnerContext['begin']>[0]) {
+      return work(kind, { name }, input, policy, { start: { delayMs: 0 }, detached: false, ...place })
+    },
+    record(event: { type: string }) {
+      run.addStep<'event'>((no) => ({ no, kind: 'event', event }))
+    },
     now: () => value('now', () => run.now()) as number,
     random: () => value('random', () => run.random()) as number,
     uuid: () => value('uuid', () => uuid(run.bytesOfChance(16))) as string,

@@ -6,11 +6,11 @@
 import type { JournalResult, NewStep, RunOutcome } from '../core/agent-journal.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { failureOf } from '../core/failure.ts'
+import type { IdPrefix } from '../core/id.ts'
 import { decodeJson, encodeJson } from '../core/json.ts'
 import { MAX_STEPS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import { JournalMismatch, Stopped, TaskCancelled } from '../core/task-errors.ts'
+import { JournalMismatch, Stopped } from '../core/task-errors.ts'
 import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
 import { parseInput } from '../definitions/input-schema.ts'
 import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
@@ -21,14 +21,14 @@ import type { RunPlan } from './agent-runs.ts'
 import { executeRun, RunGate } from './agent-runs.ts'
 import type { Waitable } from './agent-step.ts'
 import { Step } from './agent-step.ts'
-import { resultBytes, stepEnd, stepWaits, tooManySteps } from './agent-step-end.ts'
+import { resultBytes, stepEnd, stepWaits, thrownEnd, tooManySteps } from './agent-step-end.ts'
 import { bareReport, takePart } from './turn-report.ts'
 
 export interface RunHost {
   clock: Clock
   randomness: Randomness
   logger: Logger
-  nextId(prefix: 't' | 'g', now: number): string
+  nextId(prefix: IdPrefix, now: number): string
   report(report: TurnReport): Promise<TurnAnswer>
   /** A suspended run wants a turn. */
   wake(run: AgentRun): void
@@ -48,9 +48,7 @@ const TELLING: readonly NewStep['kind'][] = ['task', 'agent', 'now', 'random', '
 const STEP_BYTES = 300
 
 type Phase = 'settling' | 'reporting' | 'open' | 'suspended' | 'over'
-type End =
-  | { type: 'returned'; output: string }
-  | { type: 'threw'; failure: ReturnType<typeof failureOf>; stopped: boolean }
+type End = { type: 'returned'; output: string } | ReturnType<typeof thrownEnd>
 
 export class AgentRun {
   readonly agentId: string
@@ -149,7 +147,7 @@ export class AgentRun {
     return Math.floor(this.#host.clock.monotonic() + this.#aheadMs)
   }
 
-  newId(prefix: 't' | 'g'): string {
+  newId(prefix: IdPrefix): string {
     return this.#host.nextId(prefix, this.now())
   }
 
@@ -286,8 +284,7 @@ export class AgentRun {
       const output = await run(input as never, context)
       this.#end ??= { type: 'returned', output: encodeJson(output, `output of agent ${name}`) }
     } catch (thrown) {
-      const stopped = this.#stopped !== null && (thrown instanceof Stopped || thrown instanceof TaskCancelled)
-      this.#end ??= { type: 'threw', failure: failureOf(thrown), stopped }
+      this.#end ??= thrownEnd(thrown, this.#stopped !== null)
     }
     this.touch()
   }

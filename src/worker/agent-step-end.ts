@@ -6,7 +6,15 @@ import type { Failure } from '../core/failure.ts'
 import { failureOf } from '../core/failure.ts'
 import { decodeJson } from '../core/json.ts'
 import { MAX_STEPS } from '../core/limits.ts'
-import { outcomeError, RunFailed, Stopped, WaitTimedOut } from '../core/task-errors.ts'
+import type { EndsAs } from '../core/states.ts'
+import {
+  outcomeError,
+  RunEnded,
+  RunFailed,
+  Stopped,
+  TaskCancelled,
+  WaitTimedOut,
+} from '../core/task-errors.ts'
 import type { Group } from './agent-group.ts'
 import type { Step, StepEnd, Waitable } from './agent-step.ts'
 
@@ -56,6 +64,18 @@ export function stepWaits(awaited: Iterable<Waitable>, groups: Iterable<Group>):
   }
   if (each.length) waits.push({ mode: 'each', steps: ranges(each), left: new Set(each).size })
   return waits
+}
+
+/** What the code of an agent threw. */
+export function thrownEnd(
+  thrown: unknown,
+  isStopped: boolean,
+): { type: 'threw'; failure: Failure; stopped: boolean; endsAs?: EndsAs } {
+  if (thrown instanceof RunEnded) {
+    return { type: 'threw', failure: thrown.failure, stopped: false, endsAs: thrown.endsAs }
+  }
+  const stopped = isStopped && (thrown instanceof Stopped || thrown instanceof TaskCancelled)
+  return { type: 'threw', failure: failureOf(thrown), stopped }
 }
 
 export function tooManySteps(name: string): Failure {

@@ -11,7 +11,7 @@ import { arrayLiteral, arrayOf } from './array-literal.ts'
 
 /** What differs between tasks of one call; the rest is sent once per group. */
 const VARYING = ['id', 'key', 'input', 'ready', 'startAt', 'deadlineAt', 'queueDeadlineAt', 'dueAt'] as const
-const VARYING_BELOW = [...VARYING, 'parentId', 'rootId', 'step'] as const
+const VARYING_BELOW = [...VARYING, 'parentId', 'rootId', 'step', 'title'] as const
 
 type Whole = Started<NewBelow>
 

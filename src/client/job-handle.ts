@@ -1,0 +1,99 @@
+/** A job as its caller holds it, and each of its workflows. */
+import type { Duration } from '../core/duration.ts'
+import { durationMs } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
+import type { CancelAnswer } from '../core/states.ts'
+import { isEnded } from '../core/states.ts'
+import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
+import type { MemberView } from '../wire/run-view.ts'
+import type { TaskService } from '../wire/task-service.ts'
+import type { CancelOutcome } from './task-handle.ts'
+import { TaskHandle } from './task-handle.ts'
+
+export interface CancelOptions {
+  /** Those that wait for it too; default true. */
+  dependents?: boolean
+  /** The same request twice is one request. */
+  requestId?: string
+}
+
+export class JobHandle<Output = Record<string, unknown>> extends TaskHandle<Output> {
+  override readonly kind = 'job'
+  readonly #service: TaskService
+
+  constructor(service: TaskService, id: string, existing = false) {
+    super(service, id, existing)
+    this.#service = service
+  }
+
+  /** Every workflow of it: how far it is, what came out, or why it did not run. */
+  async workflows(): Promise<MemberView[]> {
+    return this.#service.members(this.id)
+  }
+
+  /** One of its workflows, by its id in the job. */
+  workflow(id: string): JobWorkflowHandle {
+    return new JobWorkflowHandle(this.#service, this.id, id)
+  }
+}
+
+export class JobWorkflowHandle {
+  readonly jobId: string
+  readonly id: string
+  readonly #service: TaskService
+
+  constructor(service: TaskService, jobId: string, id: string) {
+    this.#service = service
+    this.jobId = jobId
+    this.id = id
+  }
+
+  async view(): Promise<MemberView> {
+    const members = await this.#service.members(this.jobId)
+    const member = members.find(({ id }) => id === this.id)
+    if (member) return member
+    throw new CurfewError('not_found', `job ${this.jobId} has no workflow '${this.id}'`, {
+      hint: `It has ${members.map(({ id }) => id).join(', ')}.`,
+      fields: { jobId: this.jobId, id: this.id },
+    })
+  }
+
+  /** Answers at once; `cancelled()` waits until everything of it has stopped. */
+  async cancel({ dependents = true, requestId }: CancelOptions = {}): Promise<CancelAnswer> {
+    return this.#service.cancelMember(this.jobId, this.id, { dependents, requestId: requestId ?? null })
+  }
+
+  /** Waits until it has ended, and everything of it has stopped. */
+  async settled(options: { timeout?: Duration } = {}): Promise<MemberView> {
+    const timeoutMs = options.timeout === undefined ? null : durationMs(options.timeout, 'timeout')
+    for (;;) {
+      const members = await this.#service.members(this.jobId)
+      const member = members.find(({ id }) => id === this.id) ?? (await this.view())
+      // What has no run yet moves when one that runs ends, or with the job.
+      const running = members.find(({ runId, status }) => runId !== null && !isEnded(status))
+      const waitedFor = member.runId ?? running?.runId ?? this.jobId
+      if (isEnded(member.status) && member.runId === null) return member
+      const settled = await this.#service.settled(waitedFor, timeoutMs)
+      if (!settled) throw new WaitTimedOut(`workflow ${this.id} of job ${this.jobId}`, timeoutMs ?? 0)
+      if (member.runId !== null) return this.view()
+    }
+  }
+
+  async result(options: { timeout?: Duration } = {}): Promise<unknown> {
+    const member = await this.settled(options)
+    if (member.status === 'completed') return member.output
+    throw outcomeError({
+      ...{ kind: 'workflow', id: member.runId ?? this.id, name: this.id, attempts: 1 },
+      ...{ status: member.status, failure: member.failure, timeoutKind: member.timeoutKind },
+      ...{ deadlineAt: null, startedAt: null, timeoutMs: null, receipt: null, progress: null, details: null },
+    })
+  }
+
+  /** Waits until a cancelled one has really stopped. */
+  async cancelled(options: { timeout?: Duration } = {}): Promise<CancelOutcome> {
+    const member = await this.settled(options)
+    if (member.runId !== null) return new TaskHandle(this.#service, member.runId).cancelled(options)
+    const errors = member.status === 'cancelled' ? [] : [`it was not cancelled: it is ${member.status}`]
+    return { success: errors.length === 0, errors, ledger: [] }
+  }
+}

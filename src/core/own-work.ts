@@ -1,0 +1,38 @@
+/** Agents and tasks that are Curfew's own: what runs graphs and jobs, and the actions that need no code of a user. */
+import type { IdPrefix } from './id.ts'
+
+export const WORKFLOW = '$workflow'
+export const JOB = '$job'
+export const HTTP_REQUEST = '$http_request'
+export const SHELL = '$shell'
+
+export type WorkKind = 'task' | 'agent' | 'workflow' | 'job'
+
+/** What a user calls it. */
+export function workKind(row: { kind: 'task' | 'agent'; name: string }): WorkKind {
+  if (row.name === WORKFLOW) return 'workflow'
+  return row.name === JOB ? 'job' : row.kind
+}
+
+/** The name of a workflow or job is its definition's. */
+export function workName({ name, title }: { name: string; title: string | null }): string {
+  return name === WORKFLOW || name === JOB ? (title ?? name) : name
+}
+
+/** Which limit the timeout of an agent is; a task's is its total. */
+export function ownLimit(row: {
+  kind: 'task' | 'agent'
+  name: string
+}): 'agent' | 'workflow' | 'job' | 'total' {
+  const kind = workKind(row)
+  return kind === 'task' ? 'total' : kind
+}
+
+const PREFIXES = { task: 't', agent: 'g', workflow: 'w', job: 'j' } as const satisfies Record<
+  WorkKind,
+  IdPrefix
+>
+
+export function idPrefix(work: { kind: 'task' | 'agent'; name: string }): IdPrefix {
+  return PREFIXES[workKind(work)]
+}

@@ -1,0 +1,123 @@
+/** The values of a graph run: its input, state and output, and what expressions at a token can see of them. */
+import { CurfewError } from '../core/errors.ts'
+import type { Failure } from '../core/failure.ts'
+import { MAX_BRANCHES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
+import type { Contexts, JsonObject } from '../definitions/context-path.ts'
+import { writeContext } from '../definitions/context-path.ts'
+import type { Variables } from '../definitions/expression.ts'
+import { mergeOutputs } from '../definitions/join-merge.ts'
+import { evaluateExpression } from '../definitions/mapping.ts'
+import type { TransitionModel } from '../definitions/workflow-model.ts'
+import type { Join, JoinCounts, Membership } from './graph-scope.ts'
+
+/** Where a token comes from. */
+export interface Origin {
+  scopes: readonly Membership[]
+  /** Of the node before it. */
+  result: unknown
+  join: JoinCounts | null
+}
+
+export class GraphValues {
+  readonly input: unknown
+  state: JsonObject = {}
+  output: JsonObject = {}
+  /** The last result outside branches. */
+  result: unknown = null
+
+  constructor(input: unknown) {
+    this.input = input
+  }
+
+  /** What a node may write. */
+  contexts(scopes: readonly Membership[]): Contexts {
+    const branch = scopes.at(-1)?.branch.context
+    return branch ? { branch } : { state: this.state, output: this.output }
+  }
+
+  /** What `update_context` and merges may write. */
+  allContexts(scopes: readonly Membership[]): Contexts {
+    return { ...this.contexts(scopes), state: this.state, output: this.output }
+  }
+
+  keep(scopes: readonly Membership[], { state, output, branch }: Contexts): void {
+    if (state) this.state = state
+    if (output) this.output = output
+    const innermost = scopes.at(-1)
+    if (branch && innermost) innermost.branch.context = branch
+  }
+
+  variables({ scopes, result, join }: Origin): Variables {
+    const branch = scopes.at(-1)?.branch.context
+    return {
+      input: this.input,
+      state: this.state,
+      output: this.output,
+      ...(result !== undefined && { result }),
+      ...(branch && { branch }),
+      ...(join && { join }),
+    }
+  }
+
+  /** The outputs of the branches that arrived, in their order, written where the join says. */
+  merge({
+    rules,
+    transition,
+    scope,
+    arrived,
+  }: Join): { ok: true; value: unknown } | { ok: false; failure: Failure } {
+    const { merge } = rules
+    const place = `transition ${transition.id}: merge`
+    const values: { branch: number; value: unknown }[] = []
+    for (const [branch, { token, context }] of arrived) {
+      const variables = { ...this.variables(token), branch: context }
+      const evaluated = evaluateExpression(merge?.source ?? 'branch.output', variables, `${place}.source`)
+      if (!evaluated.ok) return evaluated
+      values.push({ branch, value: evaluated.value })
+    }
+    try {
+      const value = mergeOutputs(merge?.strategy ?? 'collect', values)
+      if (merge) this.keep(scope.outer, writeContext(this.allContexts(scope.outer), merge.target, value))
+      return { ok: true, value }
+    } catch (error) {
+      if (!(error instanceof CurfewError)) throw error
+      const message = `${place}: ${error.message}`
+      return { ok: false, failure: { code: error.code, message, retryable: false } }
+    }
+  }
+
+  /** What each branch of a fan-out begins with. */
+  branches(transition: TransitionModel, origin: Origin): JsonObject[] | Failure {
+    const { foreach, spawnCount = 1 } = transition
+    const outer = origin.scopes.at(-1)?.branch.context
+    const base = (index: number): JsonObject => ({ index, ...(outer && { parent: outer }) })
+    if (!foreach) return Array.from({ length: spawnCount }, (_, i) => base(i))
+    const place = `transition ${transition.id}: foreach.collection`
+    const evaluated = evaluateExpression(foreach.collection, this.variables(origin), place)
+    if (!evaluated.ok) return evaluated.failure
+    const { value } = evaluated
+    if (!Array.isArray(value)) {
+      const got = JSON.stringify(value)?.slice(0, 100)
+      const message = `${place} must be a list, got ${got}\n  ${foreach.collection}`
+      return { code: 'not_a_list', message, retryable: false, details: { expression: foreach.collection } }
+    }
+    if (value.length > MAX_BRANCHES) return tooManyBranches(transition.id, value.length)
+    return value.map((item, i) => ({ ...base(i), item, [foreach.itemVar]: item }))
+  }
+}
+
+export function tooManyBranches(group: string, branches: number): Failure {
+  const message = `the fan-out ${group} has ${branches} branches; at most ${MAX_BRANCHES} are allowed`
+  return { code: 'too_many_branches', message, retryable: false }
+}
+
+export function tooDeep(group: string): Failure {
+  const message = `the fan-out ${group} is inside ${MAX_SCOPE_DEPTH} others: more is not allowed`
+  return { code: 'too_deep', message, retryable: false }
+}
+
+export const TOO_MANY_TOKENS: Failure = {
+  code: 'too_many_tokens',
+  message: `the run has had ${MAX_TOKENS} tokens: more is not allowed`,
+  retryable: false,
+}

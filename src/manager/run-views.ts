@@ -1,0 +1,214 @@
+/** Runs as they are now: rebuilt from their journals, by telling the machine again what has happened. */
+import type { JournalResult, WorkOutcome } from '../core/agent-journal.ts'
+import { JOURNAL_START } from '../core/agent-journal.ts'
+import type { Failure } from '../core/failure.ts'
+import { decodeJson } from '../core/json.ts'
+import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
+import type { CancelAnswer } from '../core/states.ts'
+import { outcomeError } from '../core/task-errors.ts'
+import type { WorkflowModel } from '../definitions/workflow-model.ts'
+import { decodeWaits } from '../engine/agent-waits.ts'
+import { GraphDriver } from '../graph/graph-driver.ts'
+import { GraphRun, isLive } from '../graph/graph-run.ts'
+import type { WorkEnd } from '../graph/graph-types.ts'
+import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
+import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
+import { planOf } from '../graph/start-input.ts'
+import { badEnd } from '../graph/work-end.ts'
+import type { Work } from '../store/statement.ts'
+import { run } from '../store/statement.ts'
+import type { Statements } from '../store/statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import type { JoinView, MemberView, RunView, TokenView } from '../wire/run-view.ts'
+import { journalPage } from './journal-pages.ts'
+
+/** Everything on record of an agent. */
+function* readJournal(
+  statements: Statements,
+  agentId: string,
+): Work<{ input: string; results: JournalResult[]; stepIds: Map<number, string> }> {
+  let input = 'null'
+  const results: JournalResult[] = []
+  const stepIds = new Map<number, string>()
+  let cursor: Parameters<typeof journalPage>[2] | null = JOURNAL_START
+  while (cursor) {
+    const page: Awaited<ReturnType<typeof journalPage> extends Work<infer P> ? P : never> =
+      yield* journalPage(statements, agentId, cursor)
+    input = page.input ?? input
+    results.push(...page.results)
+    for (const { no, id } of page.steps) if (id !== undefined) stepIds.set(no, id)
+    cursor = page.next
+  }
+  return { input, results: results.sort((a, b) => a.seq - b.seq), stepIds }
+}
+
+export interface RebuiltRun {
+  graph: GraphRun
+  /** The step of the last work of each token. */
+  steps: Map<number, number>
+  /** The step of each join's timer. */
+  timers: Map<number, number>
+}
+
+/** Counts steps as the agent that runs it does. */
+export function rebuildRun(
+  start: { model: WorkflowModel; hash: string; input: unknown },
+  results: readonly JournalResult[],
+): RebuiltRun {
+  const graph = new GraphRun(planOf(start.hash, start.model), start.input)
+  const steps = new Map<number, number>()
+  const timers = new Map<number, number>()
+  const tokenOf = new Map<number, number>()
+  const timerOf = new Map<number, number>()
+  let next = 0
+  const driver = new GraphDriver(graph, {
+    run: ({ token }) => {
+      tokenOf.set(next, token)
+      steps.set(token, next++)
+    },
+    timer: (timer) => {
+      timerOf.set(next, timer)
+      timers.set(timer, next++)
+    },
+    clear: () => void next++,
+    stop: () => void next++,
+    record: () => void next++,
+  })
+  driver.start()
+  for (const result of results) {
+    if (result.type === 'stop') {
+      const reason = result.reason.code === 'timed_out' ? 'timed_out' : 'cancelled'
+      driver.happen({ type: 'stopped', reason })
+    } else if (result.type === 'time') {
+      const timer = timerOf.get(result.step)
+      if (timer !== undefined) driver.happen({ type: 'time', timer })
+    } else if (result.type === 'work') {
+      const token = tokenOf.get(result.step)
+      if (token !== undefined && steps.get(token) === result.step) {
+        driver.happen({ type: 'ended', token, end: workEnd(result.outcome) })
+      }
+    }
+  }
+  return { graph, steps, timers }
+}
+
+function workEnd(outcome: WorkOutcome): WorkEnd {
+  if (outcome.status === 'completed') return { status: 'completed', output: decodeJson(outcome.output) }
+  return badEnd(outcomeError(outcome.task))
+}
+
+export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
+  const { input, results, stepIds } = yield* readJournal(statements, row.id)
+  const start = decodeJson(input) as WorkflowStart
+  const { graph, steps, timers } = rebuildRun(start, results)
+  const ids = [...steps.values()].flatMap((step) => stepIds.get(step) ?? [])
+  const rows = new Map((yield* run(statements.readTasks(ids))).map((one) => [one.id, one]))
+  const due = new Map(decodeWaits(row.waits).timers)
+  const tokens = graph.tokens.map((token): TokenView => {
+    const step = steps.get(token.no)
+    const workId = (step === undefined ? undefined : stepIds.get(step)) ?? null
+    const work = workId === null ? undefined : rows.get(workId)
+    const executing = token.status === 'dispatched' && work?.status === 'running'
+    return {
+      id: token.no,
+      node: token.node.id,
+      status: executing ? 'executing' : token.status,
+      retries: token.retries,
+      branches: token.scopes.map(({ scope, branch }) => ({ group: scope.group, index: branch.index })),
+      workId,
+      deadlineAt: isLive(token)
+        ? (work?.attemptDeadlineAt ?? work?.queueDeadlineAt ?? work?.deadlineAt ?? null)
+        : null,
+    }
+  })
+  const joins = graph.scopes.flatMap((scope) =>
+    scope.joins.map((join): JoinView => {
+      const step = join.timeoutTimer === null ? undefined : timers.get(join.timeoutTimer)
+      return {
+        transition: join.transition.id,
+        group: scope.group,
+        expected: scope.branches.length,
+        arrived: join.arrived.size,
+        fired: join.fired,
+        timeoutMs: join.timeoutMs,
+        deadlineAt: (step === undefined ? undefined : due.get(step)) ?? null,
+      }
+    }),
+  )
+  const { state } = graph.values
+  return {
+    id: row.id,
+    workflow: start.model.name,
+    hash: start.hash,
+    status: row.status,
+    state,
+    tokens,
+    joins,
+  }
+}
+
+export function* memberViews(statements: Statements, row: TaskRow): Work<MemberView[]> {
+  const { input, results } = yield* readJournal(statements, row.id)
+  const { model } = decodeJson(input) as JobStart
+  const job = rebuildJob(model, results)
+  const rows = yield* run(statements.agents.childrenOf(row.id))
+  const runs = new Map(rows.map((one) => [one.title, one]))
+  return model.workflows.map(({ id, kind, name, dependsOn }): MemberView => {
+    const member = job.members.get(id)
+    const child = runs.get(id)
+    const base = { id, kind, name, dependsOn }
+    if (!child) {
+      const over = row.settledAt !== null || row.status !== 'running'
+      const status =
+        member?.status === 'pending' && over && row.status !== 'pending'
+          ? 'cancelled'
+          : (member?.status ?? 'pending')
+      const failure = member?.failure ?? null
+      return { ...base, status, runId: null, output: null, failure, timeoutKind: null }
+    }
+    const failure = child.failure === null ? null : (decodeJson(child.failure) as Failure)
+    const output = child.output === null ? null : decodeJson(child.output)
+    const { id: runId, status, timeoutKind } = child
+    return { ...base, status, runId, output, failure, timeoutKind }
+  })
+}
+
+/** Requests to cancel that the job has heard of, with what they were answered. */
+export interface CancelRequest {
+  id: string
+  dependents: boolean
+  requestId: string | null
+  answer: CancelAnswer
+}
+
+export function* cancelRequests(statements: Statements, jobId: string): Work<CancelRequest[]> {
+  const { results } = yield* readJournal(statements, jobId)
+  const heard = results.flatMap((result) => (result.type === 'signal' ? [result.value] : []))
+  const waiting = yield* run(statements.agents.signals(jobId, CANCEL_MEMBER, MAX_WAITING_SIGNALS))
+  return [...heard, ...waiting.map(({ value }) => value)].map((value) => decodeJson(value) as CancelRequest)
+}
+
+function rebuildJob(model: JobStart['model'], results: readonly JournalResult[]): JobRun {
+  const job = new JobRun(model)
+  const memberOf = new Map<number, string>()
+  let next = 0
+  const perform = (commands: ReturnType<JobRun['start']>) => {
+    for (const command of commands) {
+      if (command.type === 'run') memberOf.set(next, command.member.model.id)
+      next++
+    }
+  }
+  perform(job.start())
+  if (!job.end) next++ // it listens
+  for (const result of results) {
+    if (result.type === 'work') {
+      const id = memberOf.get(result.step)
+      if (id !== undefined) perform(job.happen({ type: 'ended', id, end: workEnd(result.outcome) }))
+    } else if (result.type === 'signal') {
+      const { id, dependents } = decodeJson(result.value) as CancelRequest
+      perform(job.happen({ type: 'cancel', id, dependents }))
+      if (!job.end) next++
+    }
+  }
+  return job
+}

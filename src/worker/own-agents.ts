@@ -1,0 +1,265 @@
+/** The agents that run graphs and jobs: each drives its machine and carries out what it asks for. */
+import { CurfewError } from '../core/errors.ts'
+import { HTTP_REQUEST, JOB, SHELL, WORKFLOW } from '../core/own-work.ts'
+import type { EndsAs } from '../core/states.ts'
+import type { Stopped } from '../core/task-errors.ts'
+import { RunEnded } from '../core/task-errors.ts'
+import type { AgentDefinition, StepHandle, WorkHandle } from '../definitions/agent.ts'
+import type { TaskDefinition } from '../definitions/task.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
+import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
+import { childTimeout } from '../definitions/workflow-limits.ts'
+import type { NodeModel, WorkflowModel } from '../definitions/workflow-model.ts'
+import { contentHash } from '../definitions/workflow-model.ts'
+import { GraphDriver } from '../graph/graph-driver.ts'
+import { GraphRun } from '../graph/graph-run.ts'
+import type { GraphCommand, WorkEnd } from '../graph/graph-types.ts'
+import type { JobCommand, Member } from '../graph/job-run.ts'
+import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
+import { workflowPolicy } from '../graph/run-policy.ts'
+import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
+import { planOf } from '../graph/start-input.ts'
+import { badEnd } from '../graph/work-end.ts'
+import type { InnerContext } from './agent-context.ts'
+
+export interface KnownWork {
+  tasks: ReadonlyMap<string, TaskDefinition>
+  agents: ReadonlyMap<string, AgentDefinition>
+}
+
+type RunCommand = Extract<GraphCommand, { type: 'run' }>
+
+/** Policies made for a node, kept with it: they are the same for every run. */
+const nodePolicies = new WeakMap<NodeModel, { base: TaskPolicy; policy: TaskPolicy }>()
+
+export function workflowAgent(known: KnownWork): AgentDefinition {
+  const run = (start: WorkflowStart, context: InnerContext) => runWorkflow(known, start, context)
+  return own(WORKFLOW, run as unknown as AgentDefinition['run'])
+}
+
+export function jobAgent(known: KnownWork): AgentDefinition {
+  const run = (start: JobStart, context: InnerContext) => runJob(known, start, context)
+  return own(JOB, run as unknown as AgentDefinition['run'])
+}
+
+function own(name: string, run: AgentDefinition['run']): AgentDefinition {
+  return { kind: 'agent', name, policy: { ...DEFAULT_POLICY, queue: '', graceMs: 0 }, schema: null, run }
+}
+
+function runWorkflow(known: KnownWork, start: WorkflowStart, context: InnerContext): Promise<unknown> {
+  const done = Promise.withResolvers<unknown>()
+  const handles = new Map<number, WorkHandle>()
+  const timers = new Map<number, StepHandle>()
+  const graph = new GraphRun(planOf(start.hash, start.model), start.input)
+  const guarded = (work: () => void) => {
+    try {
+      work()
+      if (graph.end) end()
+    } catch (error) {
+      done.reject(error)
+    }
+  }
+  const driver = new GraphDriver(graph, {
+    run: (command) => {
+      const { token } = command
+      const handle = beginNode(known, start, command, context)
+      handles.set(token, handle)
+      handle.then(
+        (output) => ended(token, handle, { status: 'completed', output }),
+        (error: unknown) => ended(token, handle, badEnd(error)),
+      )
+    },
+    timer: (timer, ms) => {
+      const handle = context.sleep(ms)
+      timers.set(timer, handle)
+      handle.then(
+        () => guarded(() => driver.happen({ type: 'time', timer })),
+        () => undefined, // it was withdrawn
+      )
+    },
+    clear: (timer) => context.cancel(timers.get(timer) as StepHandle),
+    stop: (token) => context.cancel(handles.get(token) as StepHandle),
+    record: (event) => context.record(event),
+  })
+  const ended = (token: number, handle: WorkHandle, workEnd: WorkEnd) => {
+    if (handles.get(token) === handle) guarded(() => driver.happen({ type: 'ended', token, end: workEnd }))
+  }
+  const end = () => {
+    const { end: outcome } = graph
+    if (outcome?.status === 'completed') done.resolve(outcome.output)
+    else if (outcome?.status === 'failed') {
+      done.reject(new RunEnded(outcome.failure, { status: 'failed', timeoutKind: null }))
+    } else done.reject(context.signal.reason)
+  }
+  context.signal.addEventListener('abort', () => {
+    const { code } = context.signal.reason as Stopped
+    const reason = code === 'timed_out' ? 'timed_out' : 'cancelled'
+    guarded(() => driver.happen({ type: 'stopped', reason }))
+  })
+  guarded(() => driver.start())
+  return done.promise
+}
+
+/** The work of a token: a task of the user's or of ours, an agent, or a child run. */
+function beginNode(
+  known: KnownWork,
+  start: WorkflowStart,
+  { node, action, work, limits }: RunCommand,
+  context: InnerContext,
+): WorkHandle {
+  const title = node.id
+  const { inherit: inheritAll, reserveMs: reserveAll } = start.model
+  const inherits = node.inherit ?? inheritAll
+  const reserve = (policy: TaskPolicy) =>
+    inherits ? { reserveMs: node.reserveMs ?? reserveAll ?? policy.graceMs + 1_000 } : {}
+  if (work.kind === 'workflow') {
+    const model = start.workflows[work.name]
+    if (!model) throw unknown('workflow', work.name, node)
+    const policy = workflowPolicy(model, childTimeout(node, action, model).ms)
+    const input = childStart(model, start.workflows, work.input)
+    return context.begin({ kind: 'agent', name: WORKFLOW, input, policy, title, ...reserve(policy) })
+  }
+  if (work.kind === 'agent') {
+    const definition = known.agents.get(work.name)
+    if (!definition) throw unknown('agent', work.name, node)
+    const { ms, origin } = limits.timeout
+    const policy = origin === 'default' ? definition.policy : withTimeout(definition.policy, ms)
+    return context.begin({
+      kind: 'agent',
+      name: work.name,
+      input: work.input,
+      policy,
+      title,
+      ...reserve(policy),
+    })
+  }
+  const name = work.kind === 'task' ? work.name : work.kind === 'shell' ? SHELL : HTTP_REQUEST
+  const definition = known.tasks.get(name)
+  if (!definition) throw unknown('task', name, node)
+  const policy = nodePolicy(definition.policy, node, action, limits)
+  return context.begin({ kind: 'task', name, input: work.input, policy, title, ...reserve(policy) })
+}
+
+function childStart(
+  model: WorkflowModel,
+  workflows: Record<string, WorkflowModel>,
+  input: unknown,
+): WorkflowStart {
+  return { hash: contentHash(model), model, workflows, input }
+}
+
+function withTimeout(policy: TaskPolicy, timeoutMs: number | null): TaskPolicy {
+  return { ...policy, timeoutMs, origins: { ...policy.origins, timeout: 'call' } }
+}
+
+/** The limits of the node and its action over those of the task; a timeout comes back to the graph, not to the task. */
+function nodePolicy(
+  base: TaskPolicy,
+  node: NodeModel,
+  action: RunCommand['action'],
+  limits: RunCommand['limits'],
+): TaskPolicy {
+  const cached = nodePolicies.get(node)
+  if (cached?.base === base) return cached.policy
+  const { execution } = action
+  const policy: TaskPolicy = { ...base, origins: { ...base.origins } }
+  if (limits.timeout.origin !== 'default') {
+    policy.attemptTimeoutMs = limits.timeout.ms
+    policy.origins.attemptTimeout = 'call'
+    policy.onTimeout = 'fail'
+  }
+  if (limits.queueTimeout.origin !== 'default') {
+    policy.queueTimeoutMs = limits.queueTimeout.ms
+    policy.origins.queueTimeout = 'call'
+  }
+  policy.softStopMs = node.softStopMs ?? execution.softStopMs ?? base.softStopMs
+  policy.graceMs = node.graceMs ?? execution.graceMs ?? base.graceMs
+  policy.warnAt = node.warnAt ?? execution.warnAt ?? base.warnAt
+  nodePolicies.set(node, { base, policy })
+  return policy
+}
+
+function unknown(what: string, name: string, { id }: { id: string }): CurfewError {
+  return new CurfewError(`unknown_${what}`, `${id}: there is no ${what} '${name}' in this process`, {
+    hint: 'Open every process that runs workflows with the same tasks and agents.',
+  })
+}
+
+function runJob(known: KnownWork, start: JobStart, context: InnerContext): Promise<unknown> {
+  const done = Promise.withResolvers<unknown>()
+  const job = new JobRun(start.model)
+  const handles = new Map<string, WorkHandle>()
+  const perform = (commands: readonly JobCommand[]) => {
+    for (const command of commands) {
+      if (command.type === 'stop') {
+        context.cancel(handles.get(command.id) as StepHandle)
+        continue
+      }
+      const { id } = command.member.model
+      const handle = beginMember(known, start, command.member, context)
+      handles.set(id, handle)
+      handle.then(
+        (output) =>
+          guarded(() => perform(job.happen({ type: 'ended', id, end: { status: 'completed', output } }))),
+        (error: unknown) => guarded(() => perform(job.happen({ type: 'ended', id, end: badEnd(error) }))),
+      )
+    }
+  }
+  const guarded = (work: () => void) => {
+    try {
+      if (context.signal.aborted) return
+      work()
+      const { end } = job
+      if (end?.status === 'completed') {
+        done.resolve(Object.fromEntries([...job.members].map(([id, { output }]) => [id, output])))
+      } else if (end) {
+        const endsAs: EndsAs = { status: end.status, timeoutKind: end.timeoutKind }
+        done.reject(new RunEnded(end.failure, endsAs))
+      }
+    } catch (error) {
+      done.reject(error)
+    }
+  }
+  const listen = () => {
+    context.waitForSignal<{ id: string; dependents: boolean }>(CANCEL_MEMBER).then(
+      ({ id, dependents }) => {
+        guarded(() => perform(job.happen({ type: 'cancel', id, dependents })))
+        if (!job.end) listen()
+      },
+      () => undefined, // the job stops
+    )
+  }
+  context.signal.addEventListener('abort', () => done.reject(context.signal.reason))
+  guarded(() => perform(job.start()))
+  if (!job.end) listen()
+  return done.promise
+}
+
+function beginMember(
+  known: KnownWork,
+  start: JobStart,
+  { model }: Member,
+  context: InnerContext,
+): WorkHandle {
+  const { id: title, kind, name, input = null, definition } = model
+  if (kind === 'task') {
+    const task = known.tasks.get(name)
+    if (!task) throw unknown('task', name, model)
+    return context.begin({ kind, name, input, policy: task.policy, title })
+  }
+  if (kind === 'agent') {
+    const agent = known.agents.get(name)
+    if (!agent) throw unknown('agent', name, model)
+    return context.begin({ kind, name, input, policy: agent.policy, title })
+  }
+  const workflow = definition ?? start.workflows[name]
+  if (!workflow) throw unknown(kind, name, model)
+  const policy = workflowPolicy(workflow, workflow.timeoutMs)
+  return context.begin({
+    kind: 'agent',
+    name: WORKFLOW,
+    input: childStart(workflow, start.workflows, input),
+    policy,
+    title,
+  })
+}

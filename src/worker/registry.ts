@@ -1,0 +1,75 @@
+/** What one process knows: its tasks, agents and workflows, those they were given, and the actions of our own. */
+import { CurfewError } from '../core/errors.ts'
+import { HTTP_REQUEST, SHELL } from '../core/own-work.ts'
+import type { AgentDefinition } from '../definitions/agent.ts'
+import type { TaskDefinition } from '../definitions/task.ts'
+import type { WorkflowDefinition } from '../definitions/workflow.ts'
+import type { HttpOptions } from './http-request.ts'
+import { httpTask } from './http-request.ts'
+import { shellTask } from './shell-task.ts'
+
+export interface ProcessRegistry {
+  tasks: Map<string, TaskDefinition>
+  agents: Map<string, AgentDefinition>
+  workflows: Map<string, WorkflowDefinition>
+}
+
+interface Given {
+  tasks?: readonly TaskDefinition[]
+  agents?: readonly AgentDefinition[]
+  workflows?: readonly WorkflowDefinition[]
+  http?: HttpOptions
+}
+
+/** Throws where two have one name. */
+export function register(given: Given): ProcessRegistry {
+  const registry: ProcessRegistry = { tasks: new Map(), agents: new Map(), workflows: new Map() }
+  for (const [i, definition] of (given.tasks ?? []).entries()) {
+    if (definition?.kind !== 'task') throw invalid(`tasks[${i}] is not a task made with task({ … })`)
+    if (registry.tasks.has(definition.name))
+      throw invalid(`tasks: there are two tasks named '${definition.name}'`)
+    registry.tasks.set(definition.name, definition)
+  }
+  for (const [i, definition] of (given.agents ?? []).entries()) {
+    if (definition?.kind !== 'agent') throw invalid(`agents[${i}] is not an agent made with agent({ … })`)
+    if (registry.tasks.has(definition.name) || registry.agents.has(definition.name))
+      throw invalid(`agents: the name '${definition.name}' is taken already`)
+    registry.agents.set(definition.name, definition)
+  }
+  for (const [i, definition] of (given.workflows ?? []).entries()) {
+    if (definition?.kind !== 'workflow')
+      throw invalid(`workflows[${i}] is not a workflow made with workflow({ … }) or loadWorkflow`)
+    addWorkflow(registry, definition)
+  }
+  const actions = [...registry.workflows.values()].flatMap(({ model }) => Object.values(model.actions))
+  registry.tasks.set(HTTP_REQUEST, httpTask(given.http ?? {}))
+  // It needs a supervisor, which is a process of its own.
+  if (actions.some(({ kind }) => kind === 'shell')) registry.tasks.set(SHELL, shellTask)
+  return registry
+}
+
+function addWorkflow(registry: ProcessRegistry, definition: WorkflowDefinition): void {
+  const known = registry.workflows.get(definition.name)
+  if (known === definition) return
+  if (known) throw invalid(`workflows: there are two workflows named '${definition.name}'`)
+  registry.workflows.set(definition.name, definition)
+  const { tasks, agents, workflows } = definition.uses
+  for (const used of tasks) addUsed(registry.tasks, used, definition)
+  for (const used of agents) addUsed(registry.agents, used, definition)
+  for (const used of workflows) addWorkflow(registry, used)
+}
+
+function addUsed<T extends { name: string }>(
+  known: Map<string, T>,
+  used: T,
+  { name }: WorkflowDefinition,
+): void {
+  const other = known.get(used.name)
+  if (other && other !== used)
+    throw invalid(`workflow ${name} was given another '${used.name}' than the one that is known`)
+  known.set(used.name, used)
+}
+
+function invalid(message: string): CurfewError {
+  return new CurfewError('invalid_option', `Curfew.open: ${message}`)
+}
