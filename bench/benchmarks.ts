@@ -4,6 +4,8 @@ import { backlog } from './benchmarks/backlog.ts'
 import { bulk } from './benchmarks/bulk.ts'
 import { crash } from './benchmarks/crash.ts'
 import { deadlines } from './benchmarks/deadlines.ts'
+import { fanOut } from './benchmarks/fan-out.ts'
+import { graphs } from './benchmarks/graphs.ts'
 import { idle } from './benchmarks/idle.ts'
 import { oneByOne } from './benchmarks/one-by-one.ts'
 import { pickup } from './benchmarks/pickup.ts'
@@ -26,4 +28,6 @@ export const BENCHMARKS: Record<string, Benchmark> = {
   agents,
   signals,
   'waiting-agents': waitingAgents,
+  graphs,
+  'fan-out': fanOut,
 }

@@ -13,6 +13,7 @@ export interface ContenderEntry {
 
 const RUNS_TASKS = ['bulk', 'one-by-one', 'pickup', 'idle']
 const RUNS_AGENTS = ['agents', 'waiting-agents', 'signals']
+const RUNS_GRAPHS = ['graphs', 'fan-out']
 
 const noTasks = async (): Promise<OpenSession> => () => {
   throw new Error('takes no part in what is measured with tasks')
@@ -22,7 +23,7 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   'curfew-postgres': {
     store: 'postgres',
     kind: 'ours',
-    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS],
+    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS, ...RUNS_GRAPHS],
     load: async () => (await import('./contenders/curfew.ts')).openCurfew,
     loadAgents: async () => (await import('./contenders/curfew-agents.ts')).openCurfewAgents,
   },
@@ -35,7 +36,7 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   'curfew-sqlite': {
     store: 'sqlite',
     kind: 'ours',
-    takesPartIn: [...RUNS_TASKS, 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS],
+    takesPartIn: [...RUNS_TASKS, 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS, ...RUNS_GRAPHS],
     load: async () => (await import('./contenders/curfew.ts')).openCurfew,
     loadAgents: async () => (await import('./contenders/curfew-agents.ts')).openCurfewAgents,
   },

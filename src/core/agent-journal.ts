@@ -53,6 +53,8 @@ export type NewStep = { no: number; seen?: number } & (
   | { kind: 'now' | 'random' | 'uuid'; value: unknown }
   /** Something that stands among the agent's events. */
   | { kind: 'event'; event: { type: string } }
+  /** Asks when anything below it moved last. */
+  | { kind: 'activity' }
   /** `target`: the number of the step that is cancelled; `id` when that is a task or agent. */
   | { kind: 'cancel'; target: number; id: string | null }
 )
@@ -69,6 +71,16 @@ export interface JournalStep {
   id?: string
 }
 
+/** What is going on below an agent. */
+export interface Activity {
+  now: number
+  /** When anything below it changed, progressed or was granted time. */
+  lastAt: number | null
+  /** Attempts that run without any limit of their own, and one of them. */
+  unbounded: number
+  example: string | null
+}
+
 export type RunOutcome = { output: string } | { failure: Failure; timedOutMs?: number }
 
 export type JournalResult = { seq: number } & (
@@ -76,6 +88,7 @@ export type JournalResult = { seq: number } & (
   | { type: 'time'; step: number }
   | { type: 'signal'; step: number; value: string }
   | { type: 'ran'; step: number; outcome: RunOutcome }
+  | { type: 'activity'; step: number; activity: Activity }
   /** A sleep or a wait for a signal that the code itself has cancelled. */
   | { type: 'withdrawn'; step: number }
   /** The agent has to stop: its waits end, its clean-up begins. */
@@ -129,6 +142,8 @@ export function journalStep(step: NewStep): JournalStep {
       return { no, kind, name: step.name, input: '' }
     case 'cancel':
       return { no, kind, name: '', input: `${step.target}` }
+    case 'activity':
+      return { no, kind, name: '', input: '' }
     case 'event':
       return { no, kind, name: step.event.type, input: '' }
     default:

@@ -3,7 +3,7 @@
  * starts a turn at once where this process may. Rows of agents are read and written here alone; their roots are
  * locked before anything else of the batch.
  */
-import type { JournalResult } from '../core/agent-journal.ts'
+import type { Activity, JournalResult } from '../core/agent-journal.ts'
 import { isEnded } from '../core/states.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow, NewRow } from '../store/hot-statements.ts'
@@ -74,15 +74,20 @@ export class AgentBatch {
   readonly #woken = new Set<string>()
   readonly #signals = new Map<string, SignalRow[]>()
   readonly #claimed: TaskRow[] = []
+  readonly #activity = new Map<string, Activity>()
 
   constructor(parts: Parts) {
     this.#parts = parts
   }
 
-  /** The signals that a turn may take have to be there before it is decided. */
+  /** What a turn may ask for has to be there before it is decided: signals, and how things go below it. */
   *prepare(inputs: readonly { agentId: string; input: AgentInput }[]): Work<void> {
     for (const { agentId, input } of inputs) {
       const row = this.#parts.rows.get(agentId)
+      if (row && input.type === 'turn' && input.steps.some(({ kind }) => kind === 'activity')) {
+        const [found] = yield* run(this.#parts.statements.agents.activity(agentId))
+        if (found) this.#activity.set(agentId, { ...found, now: this.#parts.now })
+      }
       if (!row || input.type !== 'turn' || !wantsSignals(row, input)) continue
       const wanted = new Map<string, number>()
       for (const step of input.steps) {
@@ -98,7 +103,7 @@ export class AgentBatch {
   decide(row: TaskRow, input: AgentInput): TaskAnswer {
     const { rows, now } = this.#parts
     const signals = this.#signals.get(row.id) ?? []
-    const { draft, answer } = decideAgent(row, input, now, signals)
+    const { draft, answer } = decideAgent(row, input, now, signals, this.#activity.get(row.id))
     if (draft.taken.length || draft.queued.length) {
       const left = signals.filter((one) => !draft.taken.includes(one))
       // What came with this batch is not stored yet; the turn that asks for it may be in it too.
@@ -114,6 +119,11 @@ export class AgentBatch {
     if (draft.cancelBelow) this.#toStop.add(row.id)
     if (draft.wakes) this.#woken.add(row.id)
     return answer
+  }
+
+  /** What is below it is about to stop. */
+  stops(agentId: string): boolean {
+    return this.#toStop.has(agentId)
   }
 
   /** Something below an agent has settled. */

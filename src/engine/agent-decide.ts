@@ -4,7 +4,7 @@
  * order; a suspended agent has seen every result there was; it settles once, when nothing below it is left.
  */
 
-import type { NewStep, RunOutcome } from '../core/agent-journal.ts'
+import type { Activity, NewStep, RunOutcome } from '../core/agent-journal.ts'
 import { journalStep } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import { unreachable } from '../core/errors.ts'
@@ -42,14 +42,16 @@ export interface AgentDecision {
   answer: TaskAnswer
 }
 
-/** `signals`: those that wait for it, oldest first. */
+/** `signals`: those that wait for it, oldest first. `activity`: of what is below it, where the turn asks for it. */
 export function decideAgent(
   row: TaskRow,
   input: AgentInput,
   now: number,
   signals: readonly SignalRow[] = [],
+  activity: Activity | null = null,
 ): AgentDecision {
   const draft = new AgentDraft(row, now)
+  draft.activity = activity
   const answer = decide(draft, input, signals)
   draft.row.waits = encodeWaits(draft.waits)
   draft.row.dueAt = agentDue(draft)
@@ -188,6 +190,9 @@ function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
       if (step.ms !== null) waits.timers.push([step.no, now + step.ms])
       return
     }
+    case 'activity':
+      if (draft.activity) draft.result({ type: 'activity', step: step.no, activity: draft.activity }, true)
+      return
     case 'cancel':
       if (step.id !== null) draft.cancels.push(step.id)
       else if (isWaiting(waits, step.target)) {

@@ -2,7 +2,7 @@
  * An agent's row while something is decided about it, and what the decision brings with it.
  * Owns the moves: a result, the stop, the end of the code. Which to make is decided in `agent-decide.ts`.
  */
-import type { JournalResult, JournalStep } from '../core/agent-journal.ts'
+import type { Activity, JournalResult, JournalStep } from '../core/agent-journal.ts'
 import type { StopReason } from '../core/states.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
@@ -31,6 +31,7 @@ export class AgentDraft extends TaskDraft {
   /** Everything below it has to stop. */
   cancelBelow = false
   readonly queued: SignalRow[] = []
+  activity: Activity | null = null
   readonly taken: SignalRow[] = []
   #wakes = false
 

@@ -318,8 +318,16 @@ export class TaskBatch {
     const { statements, peers, overdueMs } = this.#context
     const candidates = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
     const due = yield* withRoots(statements, this.#rows, candidates)
-    for (const row of due) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
+    // Of what falls on one moment, the one above decides: what is below it stops with it.
+    for (const row of due.toSorted(byDueTime)) {
+      if (!this.#stopsWithAbove(row)) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
+    }
     return { type: 'fired', count: due.length, busy: due.length < candidates.length }
+  }
+
+  #stopsWithAbove({ detached, parentId, rootId }: TaskRow): boolean {
+    const above = detached === 1 ? [] : [this.#rows.get(parentId ?? ''), this.#rows.get(rootId ?? '')]
+    return above.some((row) => row !== undefined && this.#agents.stops(row.id))
   }
 
   *#lose({ nodeId, receipt, lease }: Extract<Command, { type: 'lose' }>): Work<Answer> {
@@ -411,6 +419,10 @@ export class TaskBatch {
     }
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
+}
+
+function byDueTime(a: TaskRow, b: TaskRow): number {
+  return (a.dueAt ?? 0) - (b.dueAt ?? 0) || Number(b.kind === 'agent') - Number(a.kind === 'agent')
 }
 
 function grantedMs({ extension }: TaskRow): number {

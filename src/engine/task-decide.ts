@@ -155,6 +155,7 @@ function beat({ row, now }: TaskDraft, input: Extract<AttemptInput, { type: 'bea
   // Of an attempt that was told to stop only what it says is kept: the limit that stopped it stays where it was.
   if (row.status !== 'running') return
   if (row.heartbeatTimeoutMs !== null) row.heartbeatDeadlineAt = now + row.heartbeatTimeoutMs
+  if (input.moved) row.activeAt = now
   if (input.moved && row.stuckAfterMs !== null) row.stuckDeadlineAt = now + row.stuckAfterMs
 }
 
@@ -184,6 +185,7 @@ function grant(draft: TaskDraft, beforeMs: number, afterMs: number): void {
   /** By the total granted, never by more than the limit's own length again. */
   const moved = (timeoutMs: number, from: number, to: number) =>
     Math.min(to, timeoutMs) - Math.min(from, timeoutMs)
+  row.activeAt = now
   row.exhaustedDeadlineAt = null
   if (row.attemptDeadlineAt !== null && policy.attemptTimeoutMs !== null) {
     row.attemptDeadlineAt += moved(policy.attemptTimeoutMs, beforeMs, afterMs)

@@ -170,7 +170,10 @@ export class GraphRun {
     const written = writeOutput(token.node, values.variables(token), values.contexts(token.scopes))
     if (!written.ok) return this.#tokenFailed(token, 'failed', written.failure)
     values.keep(token.scopes, written.contexts)
-    if (token.scopes.length === 0) values.result = result
+    if (token.scopes.length === 0) {
+      values.result = result
+      values.join = token.join ?? values.join
+    }
     this.#route(token)
   }
 
@@ -410,7 +413,7 @@ export class GraphRun {
     const proceeds = rules.onTimeout === 'proceed_with_available' && usable
     const policy: PolicyApplied = rules.onTimeout
     for (const { token } of join.arrived.values()) this.#recordTimeout(token, 'synchronization', ms, policy)
-    if (proceeds) return this.#fire(join, scope.branches.length - join.arrived.size)
+    if (proceeds) return this.#fire(join, join.pending)
     const message =
       rules.onTimeout === 'fail'
         ? `Synchronization timeout exceeded: transition ${transition.id} waited ${ms} ms, ${join.arrived.size} of ${scope.branches.length} branches arrived`

@@ -24,6 +24,8 @@ export class GraphValues {
   output: JsonObject = {}
   /** The last result outside branches. */
   result: unknown = null
+  /** Of the last join before it. */
+  join: JoinCounts | undefined
 
   constructor(input: unknown) {
     this.input = input

@@ -20,8 +20,7 @@ export function jobPolicy(model: JobModel): TaskPolicy {
   return {
     ...OF_RUNS,
     timeoutMs: model.timeoutMs,
-    stuckAfterMs: model.stuckAfterMs,
     warnAt: model.warnAt ?? OF_RUNS.warnAt,
-    origins: { timeout: 'definition', stuckAfter: 'definition' },
+    origins: { timeout: 'definition' },
   }
 }

@@ -150,8 +150,8 @@ export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
 export function* memberViews(statements: Statements, row: TaskRow): Work<MemberView[]> {
   const { input, results } = yield* readJournal(statements, row.id)
   const { model } = decodeJson(input) as JobStart
-  const job = rebuildJob(model, results)
   const rows = yield* run(statements.agents.childrenOf(row.id))
+  const job = rebuildJob(model, results, new Map(rows.map(({ step, title }) => [step, title])))
   const runs = new Map(rows.map((one) => [one.title, one]))
   return model.workflows.map(({ id, kind, name, dependsOn }): MemberView => {
     const member = job.members.get(id)
@@ -188,26 +188,21 @@ export function* cancelRequests(statements: Statements, jobId: string): Work<Can
   return [...heard, ...waiting.map(({ value }) => value)].map((value) => decodeJson(value) as CancelRequest)
 }
 
-function rebuildJob(model: JobStart['model'], results: readonly JournalResult[]): JobRun {
+/** `memberOf`: which workflow the work of a step is. */
+function rebuildJob(
+  model: JobStart['model'],
+  results: readonly JournalResult[],
+  memberOf: ReadonlyMap<number | null, string | null>,
+): JobRun {
   const job = new JobRun(model)
-  const memberOf = new Map<number, string>()
-  let next = 0
-  const perform = (commands: ReturnType<JobRun['start']>) => {
-    for (const command of commands) {
-      if (command.type === 'run') memberOf.set(next, command.member.model.id)
-      next++
-    }
-  }
-  perform(job.start())
-  if (!job.end) next++ // it listens
+  job.start()
   for (const result of results) {
     if (result.type === 'work') {
-      const id = memberOf.get(result.step)
-      if (id !== undefined) perform(job.happen({ type: 'ended', id, end: workEnd(result.outcome) }))
+      const id = memberOf.get(result.step) ?? ''
+      job.happen({ type: 'ended', id, end: workEnd(result.outcome) })
     } else if (result.type === 'signal') {
       const { id, dependents } = decodeJson(result.value) as CancelRequest
-      perform(job.happen({ type: 'cancel', id, dependents }))
-      if (!job.end) next++
+      job.happen({ type: 'cancel', id, dependents })
     }
   }
   return job

@@ -112,6 +112,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
               rootId: alone ? null : agentId(0),
               step: alone ? null : step,
               detached: alone ? 0 : detached,
+              title: n % 2 ? null : `node "${n}"`,
               wokenAt: isAgent ? 1_800_000_000_000 : null,
             } as NewBelow
           })

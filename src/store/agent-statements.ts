@@ -206,6 +206,27 @@ export class AgentStatements {
     }
   }
 
+  /** When anything below it moved last, and what of it runs without a limit. */
+  activity(agentId: string): Statement<{ lastAt: number | null; unbounded: number; example: string | null }> {
+    const { s, name } = this.#d
+    const latest = name === 'sqlite' ? 'max' : 'greatest'
+    const moved = ['created_at', 'started_at', 'ended_at', 'settled_at', 'active_at']
+      .map((column) => `coalesce(t.${column}, 0)`)
+      .join(', ')
+    const unbounded = `t.held = 1 and t.stopping = 0 and t.deadline_at is null and t.attempt_deadline_at is null
+      and t.heartbeat_deadline_at is null and t.stuck_deadline_at is null`
+    return {
+      sql: `with recursive below (id) as (
+          select id from ${s}tasks where parent_id = $1
+          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
+        select max(${latest}(${moved})) as "lastAt",
+          coalesce(sum(case when ${unbounded} then 1 else 0 end), 0) as "unbounded",
+          min(case when ${unbounded} then t.id end) as "example"
+        from ${s}tasks t where t.id in (select id from below)`,
+      params: [agentId],
+    }
+  }
+
   /** All of it, as it is. */
   childrenOf(parentId: string): Statement<TaskRow> {
     return {

@@ -69,6 +69,8 @@ create table {s}tasks (
   warned {int4} not null default 0,
   progress text,
   details text,
+  -- when it last progressed or was granted time
+  active_at {int8},
   extension text,
   extended_ms {int8} not null default 0,
   seq {int4} not null default 1,

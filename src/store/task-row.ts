@@ -61,6 +61,8 @@ export interface TaskRow {
   warned: number
   progress: string | null
   details: string | null
+  /** When it last progressed or was granted time. */
+  activeAt: number | null
   extension: string | null
   /** The largest total granted to one attempt. */
   extendedMs: number
@@ -140,6 +142,7 @@ export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
   warned: 'int4',
   progress: 'text',
   details: 'text',
+  activeAt: 'int8',
   extension: 'text',
   extendedMs: 'int8',
   seq: 'int4',
@@ -207,6 +210,7 @@ export function copyRow(row: TaskRow): TaskRow {
     warned: row.warned,
     progress: row.progress,
     details: row.details,
+    activeAt: row.activeAt,
     extension: row.extension,
     extendedMs: row.extendedMs,
     seq: row.seq,
@@ -250,6 +254,7 @@ const OF_TASKS = [
   'graceMs',
   'progress',
   'details',
+  'activeAt',
   'extension',
   'kind',
 ] as const satisfies readonly (keyof TaskRow)[]
@@ -301,6 +306,7 @@ export function agentRow(row: AgentRow): TaskRow {
     warned: row.warned,
     progress: null,
     details: null,
+    activeAt: null,
     extension: null,
     extendedMs: row.extendedMs,
     seq: row.seq,

@@ -1,4 +1,5 @@
 /** What the function of an agent is given: every call of it becomes a step of its run. */
+import type { Activity } from '../core/agent-journal.ts'
 import { DEFAULT_BACKOFF } from '../core/backoff.ts'
 import type { Duration } from '../core/duration.ts'
 import { durationMs, isZero } from '../core/duration.ts'
@@ -41,6 +42,8 @@ export interface InnerContext extends AgentContext {
   }): WorkHandle
   /** Stands among the agent's events; once, however often it is replayed. */
   record(event: { type: string }): void
+  /** How things go below it. */
+  activity(): StepHandle<Activity>
 }
 
 export function createAgentContext(run: AgentRun, logger: Logger): AgentContext {
@@ -192,6 +195,10 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
     cancel,
     begin({ kind, name, input, policy, ...place }: Parameters<InnerContext['begin']>[0]) {
       return work(kind, { name }, input, policy, { start: { delayMs: 0 }, detached: false, ...place })
+    },
+    activity() {
+      const { no } = run.addStep<'activity'>((no) => ({ no, kind: 'activity' }))
+      return run.stepHandle(no, { kind: 'activity' })
     },
     record(event: { type: string }) {
       run.addStep<'event'>((no) => ({ no, kind: 'event', event }))

@@ -33,6 +33,8 @@ export function stepEnd(step: Step, result: StepResult): StepEnd {
         : { value: undefined }
     case 'signal':
       return { value: decodeJson(result.value) }
+    case 'activity':
+      return { value: result.activity }
     case 'withdrawn':
       return { error: new Stopped({ code: 'cancelled', message: `${step.kind} was cancelled` }) }
     case 'ran': {

@@ -21,6 +21,7 @@ import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
 import { badEnd } from '../graph/work-end.ts'
 import type { InnerContext } from './agent-context.ts'
+import { watchStuck } from './stuck-watch.ts'
 
 export interface KnownWork {
   tasks: ReadonlyMap<string, TaskDefinition>
@@ -231,6 +232,13 @@ function runJob(known: KnownWork, start: JobStart, context: InnerContext): Promi
   }
   context.signal.addEventListener('abort', () => done.reject(context.signal.reason))
   guarded(() => perform(job.start()))
+  const { stuckAfterMs } = start.model
+  if (stuckAfterMs !== null && !job.end) {
+    watchStuck(context, stuckAfterMs, {
+      over: () => job.end !== null || context.signal.aborted,
+      stuck: (failure) => done.reject(new RunEnded(failure, { status: 'timed_out', timeoutKind: 'stuck' })),
+    })
+  }
   if (!job.end) listen()
   return done.promise
 }

@@ -65,7 +65,8 @@ const BEAT = `
 update tasks set
   progress = coalesce($3, progress), details = coalesce($4, details),
   heartbeat_deadline_at = $6 + heartbeat_timeout_ms,
-  stuck_deadline_at = case when $5 = 1 then $6 + stuck_after_ms else stuck_deadline_at end
+  stuck_deadline_at = case when $5 = 1 then $6 + stuck_after_ms else stuck_deadline_at end,
+  active_at = case when $5 = 1 then $6 else active_at end
 where id = $1 and token = $2 and status = 'running'`
 
 export const SQLITE_HOT: HotStatements = {
