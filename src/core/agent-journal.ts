@@ -41,8 +41,8 @@ export type NewStep = { no: number; seen?: number } & (
       start: { delayMs: number } | { at: number }
       detached: boolean
       title?: string
-      /** Its deadline is clipped to the agent's, minus so many milliseconds. */
-      reserveMs?: number
+      /** It inherits the agent's deadline, minus so many milliseconds; null: minus the usual reserve. */
+      reserveMs?: number | null
     }
   | { kind: 'sleep'; ms: number }
   | { kind: 'sleep_until'; at: number }

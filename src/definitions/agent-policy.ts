@@ -3,7 +3,14 @@ import type { AgentOptions } from './agent.ts'
 import type { Origin, TaskPolicy } from './task-policy.ts'
 import { applyOptions, checkName, DEFAULT_POLICY, invalid, isSchema, zeroOrMore } from './task-policy.ts'
 
-const OPTION_KEYS: readonly (keyof AgentOptions)[] = ['timeout', 'cleanup', 'warnAt', 'retention']
+const OPTION_KEYS: readonly (keyof AgentOptions)[] = [
+  'timeout',
+  'cleanup',
+  'warnAt',
+  'retention',
+  'inherit',
+  'reserve',
+]
 
 export function checkAgentOptions(
   name: string,
@@ -31,7 +38,13 @@ export function applyAgentOptions(
       throw invalid(at, key, `is not an option; there are ${OPTION_KEYS.join(', ')}`)
     }
   }
-  const { cleanup, ...shared } = options
+  const { cleanup, inherit, reserve, ...shared } = options
   const next = applyOptions(at, policy, shared, origin)
-  return cleanup === undefined ? next : { ...next, cleanupMs: zeroOrMore(at, 'cleanup', cleanup) }
+  if (cleanup !== undefined) next.cleanupMs = zeroOrMore(at, 'cleanup', cleanup)
+  if (inherit !== undefined) {
+    if (typeof inherit !== 'boolean') throw invalid(at, 'inherit', 'must be true or false')
+    next.inherit = inherit
+  }
+  if (reserve !== undefined) next.reserveMs = zeroOrMore(at, 'reserve', reserve)
+  return next
 }

@@ -17,6 +17,10 @@ export interface AgentOptions {
   warnAt?: number
   /** How long the records of the agent and of everything below it are kept after its end; default 7 days. */
   retention?: Duration
+  /** Everything below it ends before its deadline; default false. */
+  inherit?: boolean
+  /** How long before it; the grace of what inherits and a second unless set. */
+  reserve?: Duration
 }
 
 /** Something an agent can wait for. Native `Promise.all`, `race`, `any` and `allSettled` take it too. */
@@ -36,10 +40,17 @@ export interface AgentScheduleOptions extends TaskOptions {
   startAt?: Date | number
   /** Goes on when the agent ends. */
   detached?: boolean
+  /** Ends before the agent's own deadline; what is left until then is its timeout. */
+  inherit?: boolean
+  /** How long before it; its grace and a second unless set. */
+  reserve?: Duration
 }
 
 export interface ChildOptions extends AgentOptions {
   detached?: boolean
+  /** Ends before the agent's own deadline, and what it schedules before its. */
+  inherit?: boolean
+  reserve?: Duration
 }
 
 export interface WaitOptions {

@@ -13,7 +13,15 @@ import { MAX_NAME_LENGTH, MAX_RETRIES } from '../core/limits.ts'
 import type { TaskOptions } from './task.ts'
 
 export type LimitKey = 'timeout' | 'attemptTimeout' | 'queueTimeout' | 'heartbeatTimeout' | 'stuckAfter'
-export type Origin = 'definition' | 'call'
+export type Origin =
+  | 'definition'
+  | 'call'
+  | 'node'
+  | 'action'
+  | 'workflow'
+  | 'transition'
+  | 'default'
+  | 'inherited'
 /** What a task does, as far as advice on limits goes. */
 export const WORK_KINDS = [
   'llm',
@@ -43,6 +51,12 @@ export interface TaskPolicy {
   retentionMs: number
   /** Of agents: the budget of their clean-up. */
   cleanupMs: number
+  /** Of agents: what they schedule inherits their deadline, at any depth. */
+  inherit: boolean
+  /** What is kept back of it; null: the grace of what inherits, and a second. */
+  reserveMs: number | null
+  /** The timeout was inherited: from whose. */
+  boundBy: 'job' | 'workflow' | 'agent' | 'total' | null
   /** Of workflows: they end as failed when their timeout fires. */
   failsOnTimeout: boolean
   extensions: ExtensionRules
@@ -67,6 +81,9 @@ export const DEFAULT_POLICY: TaskPolicy = {
   atMostOnce: false,
   retentionMs: 7 * 86_400_000,
   cleanupMs: 30_000,
+  inherit: false,
+  reserveMs: null,
+  boundBy: null,
   failsOnTimeout: false,
   extensions: DEFAULT_EXTENSION_RULES,
   origins: {},

@@ -27,6 +27,7 @@ import {
   takeDueTimers,
   withdraw,
 } from './agent-waits.ts'
+import { inheritLimits } from './inherit-limits.ts'
 import { encodePolicy } from './policy-text.ts'
 import { timeoutReason } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
@@ -204,10 +205,12 @@ function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
   }
 }
 
-function newChild(draft: AgentDraft, step: Extract<NewStep, { id: string; start: unknown }>): NewBelow {
+type WorkStep = Extract<NewStep, { id: string; start: unknown }>
+
+function newChild(draft: AgentDraft, step: WorkStep): NewBelow {
   const { row, now } = draft
-  const policy = step.policy as TaskPolicy
-  const startAt = 'at' in step.start ? Math.max(step.start.at, now) : now + step.start.delayMs
+  const policy = inheritLimits(step.policy as TaskPolicy, { above: draft, step, startAt: startOf(step, now) })
+  const startAt = startOf(step, now)
   const isAgent = step.kind === 'agent'
   return {
     id: step.id,
@@ -220,7 +223,7 @@ function newChild(draft: AgentDraft, step: Extract<NewStep, { id: string; start:
     policy: encodePolicy(policy),
     nodeId: row.nodeId,
     createdAt: now,
-    ...clipped(newTaskLimits(policy, now, startAt), draft, step.reserveMs),
+    ...newTaskLimits(policy, now, startAt),
     ...(isAgent && { ready: 0 }),
     kind: step.kind,
     title: step.title ?? null,
@@ -232,15 +235,8 @@ function newChild(draft: AgentDraft, step: Extract<NewStep, { id: string; start:
   }
 }
 
-/** With `inherit`: no later than the agent's own deadline, minus the reserve. */
-function clipped<T extends { deadlineAt: number | null; dueAt: number | null }>(
-  limits: T,
-  { row }: AgentDraft,
-  reserveMs: number | undefined,
-): T {
-  if (reserveMs === undefined || row.deadlineAt === null) return limits
-  const deadlineAt = Math.min(limits.deadlineAt ?? Infinity, row.deadlineAt - reserveMs)
-  return { ...limits, deadlineAt, dueAt: Math.min(limits.dueAt ?? Infinity, deadlineAt) }
+function startOf({ start }: Pick<WorkStep, 'start'>, now: number): number {
+  return 'at' in start ? Math.max(start.at, now) : now + start.delayMs
 }
 
 function takeSignal(draft: AgentDraft, step: number, signal: SignalRow): void {
@@ -321,7 +317,7 @@ function fireTimers(draft: AgentDraft): void {
 function timeOut(draft: AgentDraft, deadlineAt: number): void {
   const { row, policy, now } = draft
   const { timeoutMs } = policy
-  const kind = ownLimit(row)
+  const kind = policy.boundBy ?? ownLimit(row)
   row.status = 'timed_out'
   row.timeoutKind = kind
   if (policy.failsOnTimeout) {

@@ -30,10 +30,10 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
   }
   if (row.status !== 'pending' && row.status !== 'running') return limits
   if (row.kind === 'agent') {
-    add(ownLimit(row), 'timeout', row.deadlineAt, policy.timeoutMs)
+    add(policy.boundBy ?? ownLimit(row), 'timeout', row.deadlineAt, policy.timeoutMs)
     return limits
   }
-  add('total', 'timeout', row.deadlineAt, policy.timeoutMs)
+  add(policy.boundBy ?? 'total', 'timeout', row.deadlineAt, policy.timeoutMs)
   if (row.attempt === 0) add('queue', 'queueTimeout', row.queueDeadlineAt, policy.queueTimeoutMs)
   if (row.status !== 'running') return limits
   add('execution', 'attemptTimeout', row.attemptDeadlineAt, policy.attemptTimeoutMs)

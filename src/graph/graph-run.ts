@@ -19,6 +19,7 @@ import type {
   GraphEvent,
   GraphHappening,
   PolicyApplied,
+  TimeoutLayer,
   TokenStatus,
   WorkEnd,
 } from './graph-types.ts'
@@ -102,6 +103,7 @@ export class GraphRun {
       scopes,
       status: 'dispatched',
       retries: 0,
+      timeoutType: null,
       result: origin.result,
       join: origin.join,
       waitsAt: null,
@@ -156,6 +158,7 @@ export class GraphRun {
       this.#recordTimeout(token, 'execution', ms, again ? 'retry' : 'fail')
       if (again) {
         token.retries++
+        token.timeoutType = null
         return this.#begin(token)
       }
     }
@@ -427,12 +430,13 @@ export class GraphRun {
 
   #recordTimeout(
     token: Token,
-    timeoutType: 'workflow' | 'execution' | 'synchronization',
+    timeoutType: TimeoutLayer,
     timeoutDurationMs: number | null,
     policyApplied: PolicyApplied,
   ): void {
     const { no: tokenId, retries, node } = token
     const attempt = retries + 1
+    token.timeoutType = timeoutType
     this.#record({
       ...{ type: 'token_timed_out', tokenId, nodeId: node.id, attempt, timeoutType },
       ...{ timeoutDurationMs, policyApplied },

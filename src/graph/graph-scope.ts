@@ -5,7 +5,7 @@
 import type { JsonObject } from '../definitions/context-path.ts'
 import { quorum, synchronizationTimeout } from '../definitions/workflow-limits.ts'
 import type { NodeModel, SynchronizationModel, TransitionModel } from '../definitions/workflow-model.ts'
-import type { TokenStatus } from './graph-types.ts'
+import type { TimeoutLayer, TokenStatus } from './graph-types.ts'
 
 /** Where a token stands below a fan-out. */
 export interface Membership {
@@ -20,12 +20,20 @@ export interface Token {
   status: TokenStatus
   /** Dispatches after the first. */
   retries: number
+  /** The layer of its last timeout; null once it was dispatched again. */
+  timeoutType: TimeoutLayer | null
   /** Of the node before it, then its own. */
   result: unknown
   /** Of the last join before it. */
   join: JoinCounts | null
-  /** The join it waits at. */
-  waitsAt: Join | null
+  /** Nodes without work right before it. */
+  passed: number
+  /** Its work was begun and has not ended. */
+  works: boolean
+  /** Joins it waits at. */
+  waits: number
+  /** What stays open for it; null: it is late, or gone. */
+  holds: readonly Membership[] | null
   /** Its scope was closed: it ends its node and goes no further. */
   late: boolean
 }
@@ -38,16 +46,31 @@ export interface JoinCounts {
   timed_out: number
 }
 
+/** Where a token comes from. */
+export interface Origin {
+  readonly scopes: readonly Membership[]
+  /** Of the node before it. */
+  readonly result: unknown
+  readonly join: JoinCounts | null
+  readonly passed: number
+}
+
 export class Branch {
   readonly index: number
   /** The transition it begins with. */
   readonly transition: TransitionModel
   context: JsonObject
+  /** However deep. */
+  readonly members = new Set<Token>()
+  /** Scopes that are open inside it, however deep. */
+  readonly inner = new Set<Scope>()
   /** Tokens in it that run, and scopes open in it. */
   live = 0
   /** Nothing of it runs any more. */
   settled = false
   failed = false
+  /** Work was completed in it. */
+  worked = false
 
   constructor(index: number, transition: TransitionModel, context: JsonObject) {
     this.index = index
@@ -59,7 +82,10 @@ export class Branch {
 export class Join {
   readonly scope: Scope
   readonly transition: TransitionModel
+  /** By branch, with its context when it arrived. */
   readonly arrived = new Map<number, { token: Token; context: JsonObject }>()
+  /** Of those that arrived, the ones in which something still runs. */
+  unsettled = 0
   timeoutTimer: number | null = null
   warningTimer: number | null = null
   timeoutMs: number | null = null
@@ -88,11 +114,7 @@ export class Join {
 
   /** Branches that may still arrive. */
   get pending(): number {
-    let arrivedAndLive = 0
-    if (this.scope.forked) {
-      for (const index of this.arrived.keys()) if (!this.scope.branches[index]?.settled) arrivedAndLive++
-    }
-    return this.scope.unsettled - arrivedAndLive
+    return this.scope.unsettled - this.unsettled
   }
 
   /** What has to happen now, if anything: every branch that could change it has been heard of. */
@@ -110,35 +132,36 @@ export class Join {
 
 export class Scope {
   readonly group: string
-  readonly outer: readonly Membership[]
+  readonly origin: Origin
   readonly branches: readonly Branch[]
   readonly maxParallel: number
   readonly joins: readonly Join[]
-  readonly members = new Set<Token>()
-  /** Scopes opened inside its branches. */
-  readonly inner = new Set<Scope>()
   /** Branches that are held back or run. */
   unsettled: number
   running = 0
   next = 0
   failures = 0
-  /** A branch has arrived and goes on elsewhere too. */
-  forked = false
+  /** Of the failures. */
+  timeouts = 0
   closed = false
 
   constructor(parts: {
     group: string
-    outer: readonly Membership[]
+    origin: Origin
     branches: readonly Branch[]
     maxParallel: number
     joins: readonly TransitionModel[]
   }) {
     this.group = parts.group
-    this.outer = parts.outer
+    this.origin = parts.origin
     this.branches = parts.branches
     this.maxParallel = parts.maxParallel
     this.unsettled = parts.branches.length
     this.joins = parts.joins.map((transition) => new Join(this, transition))
+  }
+
+  get outer(): readonly Membership[] {
+    return this.origin.scopes
   }
 
   /** A branch that ends badly is one vote less, not the end of what is around it. */
@@ -147,8 +170,10 @@ export class Scope {
   }
 }
 
-export function joinCounts(join: Join, timedOut: number): JoinCounts {
-  const expected = join.scope.branches.length
+/** `waitedFor`: branches that did not come in time. */
+export function joinCounts(join: Join, waitedFor: number): JoinCounts {
+  const { branches, timeouts } = join.scope
+  const expected = branches.length
   const arrived = join.arrived.size
-  return { expected, arrived, missing: expected - arrived, timed_out: timedOut }
+  return { expected, arrived, missing: expected - arrived, timed_out: timeouts + waitedFor }
 }

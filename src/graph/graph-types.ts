@@ -57,6 +57,8 @@ export type GraphCommand =
   | { type: 'stop'; token: number }
   | { type: 'record'; event: GraphEvent }
 
+export type TimeoutLayer = 'workflow' | 'execution' | 'synchronization'
+
 export type PolicyApplied = 'cancel_all' | 'fail' | 'retry' | 'proceed_with_available'
 
 /** The seed's names. */
@@ -66,7 +68,7 @@ export type GraphEvent =
       tokenId: number
       nodeId: string
       attempt: number
-      timeoutType: 'workflow' | 'execution' | 'synchronization'
+      timeoutType: TimeoutLayer
       timeoutDurationMs: number | null
       policyApplied: PolicyApplied
     }

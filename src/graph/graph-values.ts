@@ -8,22 +8,15 @@ import type { Variables } from '../definitions/expression.ts'
 import { mergeOutputs } from '../definitions/join-merge.ts'
 import { evaluateExpression } from '../definitions/mapping.ts'
 import type { TransitionModel } from '../definitions/workflow-model.ts'
-import type { Join, JoinCounts, Membership } from './graph-scope.ts'
-
-/** Where a token comes from. */
-export interface Origin {
-  scopes: readonly Membership[]
-  /** Of the node before it. */
-  result: unknown
-  join: JoinCounts | null
-}
+import type { Join, JoinCounts, Membership, Origin, Token } from './graph-scope.ts'
 
 export class GraphValues {
   readonly input: unknown
   state: JsonObject = {}
   output: JsonObject = {}
-  /** The last result outside branches. */
+  /** The last result outside branches, and the last join before it. */
   result: unknown = null
+  join: JoinCounts | undefined
   /** Of the last join before it. */
   join: JoinCounts | undefined
 
@@ -49,7 +42,13 @@ export class GraphValues {
     if (branch && innermost) innermost.branch.context = branch
   }
 
-  variables({ scopes, result, join }: Origin): Variables {
+  completed({ scopes, result, join }: Token): void {
+    if (scopes.length > 0) return
+    this.result = result
+    if (join) this.join = join
+  }
+
+  variables({ scopes, result, join }: Pick<Origin, 'scopes' | 'result' | 'join'>): Variables {
     const branch = scopes.at(-1)?.branch.context
     return {
       input: this.input,

@@ -1,6 +1,6 @@
 /**
  * A job: workflows that wait for each other. Pure, as a graph run is: what happens goes in, what to start and to stop
- * comes out.
+ * comes out. Linear in the size of the job, however its workflows depend on each other.
  */
 import type { Failure } from '../core/failure.ts'
 import type { TimeoutKind } from '../core/states.ts'
@@ -20,8 +20,6 @@ export interface Member {
   timeoutKind: TimeoutKind | null
   /** Somebody asked for it. */
   cancelRequested: boolean
-  /** It did not run because of one it depends on, or because of one that failed. */
-  because: string | null
 }
 
 export type JobHappening =
@@ -34,62 +32,82 @@ export type JobEnd =
   | { status: 'completed' }
   | { status: 'failed' | 'timed_out' | 'cancelled'; failure: Failure; timeoutKind: TimeoutKind | null }
 
+/** A member and where it stands among the others. */
+interface Place {
+  member: Member
+  dependents: Place[]
+  /** How many of those it depends on have not ended. */
+  open: number
+  /** The first of them that did not complete. */
+  bad: Member | null
+}
+
 export class JobRun {
   readonly members = new Map<string, Member>()
   end: JobEnd | null = null
-  readonly #model: JobModel
-  readonly #dependents = new Map<string, string[]>()
-  /** The first, in time, that did not complete. */
+  readonly #failFast: boolean
+  readonly #places = new Map<string, Place>()
+  /** The first, in time, that did not complete; those that were cancelled because of another aside. */
   #first: Member | null = null
   #open: number
   #stopping = false
+  /** Those whose dependents have not been looked at yet. */
+  readonly #closed: Member[] = []
   readonly #commands: JobCommand[] = []
 
   constructor(model: JobModel) {
-    this.#model = model
+    this.#failFast = model.failFast
     this.#open = model.workflows.length
     for (const workflow of model.workflows) {
-      this.members.set(workflow.id, {
+      const member: Member = {
         model: workflow,
         status: 'pending',
         output: null,
         failure: null,
         timeoutKind: null,
         cancelRequested: false,
-        because: null,
-      })
-      for (const id of workflow.dependsOn) {
-        const known = this.#dependents.get(id)
-        if (known) known.push(workflow.id)
-        else this.#dependents.set(id, [workflow.id])
       }
+      this.members.set(workflow.id, member)
+      this.#places.set(workflow.id, { member, dependents: [], open: workflow.dependsOn.length, bad: null })
+    }
+    for (const { id, dependsOn } of model.workflows) {
+      for (const other of dependsOn) this.#place(other).dependents.push(this.#place(id))
     }
   }
 
   start(): JobCommand[] {
-    for (const member of this.members.values()) this.#consider(member)
+    for (const place of this.#places.values()) this.#consider(place)
     return this.#settle()
   }
 
   happen(happening: JobHappening): JobCommand[] {
-    const member = this.members.get(happening.id)
-    if (this.end || !member) return []
-    if (happening.type === 'cancel') this.#cancel(member, happening.dependents)
-    else if (member.status === 'running') this.#ended(member, happening.end)
+    const place = this.#places.get(happening.id)
+    if (this.end || !place) return []
+    if (happening.type === 'cancel') this.#cancel(place, happening.dependents)
+    else if (place.member.status === 'running') this.#ended(place, happening.end)
     return this.#settle()
   }
 
-  /** Everything below one, itself not, those furthest away first. */
+  /** Everything that waits for one, at any depth, itself not: each after all that wait for it. */
   dependentsOf(id: string): Member[] {
-    const found = new Set<string>()
-    const walk = [...(this.#dependents.get(id) ?? [])]
-    for (let next = walk.pop(); next !== undefined; next = walk.pop()) {
-      found.delete(next)
-      found.add(next)
-      walk.push(...(this.#dependents.get(next) ?? []))
-      if (found.size > this.members.size) break
+    const found: Member[] = []
+    const met = new Set<Place>()
+    const path = [{ place: this.#place(id), next: 0 }]
+    for (let at = path.at(-1); at; at = path.at(-1)) {
+      const dependent = at.place.dependents[at.next++]
+      if (dependent === undefined) {
+        path.pop()
+        if (path.length > 0) found.push(at.place.member)
+      } else if (!met.has(dependent)) {
+        met.add(dependent)
+        path.push({ place: dependent, next: 0 })
+      }
     }
-    return [...found].toReversed().map((one) => this.members.get(one) as Member)
+    return found
+  }
+
+  #place(id: string): Place {
+    return this.#places.get(id) as Place
   }
 
   #settle(): JobCommand[] {
@@ -100,80 +118,106 @@ export class JobRun {
   #outcome(): JobEnd {
     const first = this.#first
     if (!first) return { status: 'completed' }
-    const { model, status, failure, timeoutKind } = first
-    const message = `workflow ${model.id} ${WORDS[status as keyof typeof WORDS]}${failure ? `: ${failure.message}` : ''}`
+    const { model, failure, timeoutKind } = first
+    const status = first.status as keyof typeof WORDS
+    const message = `workflow ${model.id} ${WORDS[status]}${failure ? `: ${failure.message}` : ''}`
     const code = failure?.code ?? status
-    return {
-      status: status as 'failed',
-      failure: { code, message, retryable: false, ...(failure && { cause: failure }) },
-      timeoutKind,
-    }
+    const cause = failure && { cause: failure }
+    return { status, failure: { code, message, retryable: false, ...cause }, timeoutKind }
   }
 
   /** Whether it may start, has to wait, or never will. */
-  #consider(member: Member): void {
-    if (member.status !== 'pending') return
-    const { dependsOn, runIf } = member.model
-    const waited = dependsOn.map((id) => this.members.get(id) as Member)
-    if (waited.some(({ status }) => status === 'pending' || status === 'running')) return
-    const bad = waited.find(({ status }) => status !== 'completed')
-    const runs = runIf === 'always' || (runIf === 'failed' ? bad !== undefined : bad === undefined)
-    if (runs && !this.#stopping) {
+  #consider({ member, open, bad }: Place): void {
+    if (member.status !== 'pending' || open > 0) return
+    const { runIf, dependsOn } = member.model
+    const onlyBad = runIf === 'failed' && dependsOn.length > 0
+    if (runIf === 'always' || onlyBad === (bad !== null)) {
       member.status = 'running'
       this.#commands.push({ type: 'run', member })
-    } else this.#skip(member, bad?.model.id ?? dependsOn[0] ?? null)
+    } else this.#close(member, 'cancelled', skipped(bad))
   }
 
-  #skip(member: Member, because: string | null): void {
-    member.because = because
-    const on = because === null ? undefined : this.members.get(because)
-    const why = on ? `workflow ${because}, which it depends on, is ${on.status}` : 'the job stops'
-    this.#close(member, 'cancelled', { code: 'dependency', message: why, retryable: false })
-  }
-
-  #ended(member: Member, end: WorkEnd): void {
+  #ended({ member }: Place, end: WorkEnd): void {
     if (end.status === 'completed') {
       member.output = end.output
       return this.#close(member, 'completed', null)
     }
     member.timeoutKind = end.timeoutKind
     this.#first ??= member
+    // One that somebody cancelled is no failure: the others were not meant.
+    if (!this.#failFast || this.#stopping || end.status === 'cancelled')
+      return this.#close(member, end.status, end.failure)
+    this.#stopping = true
+    const others = [...this.members.values()].filter((other) => other !== member)
+    const running = others.filter(({ status }) => status === 'running')
     this.#close(member, end.status, end.failure)
-    if (this.#model.failFast && !this.#stopping) {
-      this.#stopping = true
-      for (const other of this.members.values()) {
-        if (other.status === 'running') this.#commands.push({ type: 'stop', id: other.model.id })
-        else if (other.status === 'pending') this.#skip(other, member.model.id)
-      }
+    // What was to run after a bad end does.
+    for (const other of others) {
+      if (other.status === 'pending' && other.model.runIf === 'completed')
+        this.#close(other, 'cancelled', stoppedWith(member))
     }
+    for (const { model } of running) this.#commands.push({ type: 'stop', id: model.id })
   }
 
+  /** Closing one may close those that wait for it, and so on: one after the other, as a chain may be long. */
   #close(member: Member, status: MemberStatus, failure: Failure | null): void {
     member.status = status
     member.failure = failure
     this.#open--
-    for (const id of this.#dependents.get(member.model.id) ?? []) {
-      this.#consider(this.members.get(id) as Member)
+    this.#closed.push(member)
+    if (this.#closed.length > 1) return
+    for (const closed of this.#closed) {
+      for (const dependent of this.#place(closed.model.id).dependents) {
+        dependent.open--
+        if (closed.status !== 'completed') dependent.bad ??= closed
+        this.#consider(dependent)
+      }
     }
+    this.#closed.length = 0
   }
 
-  /** Dependents before their target: nothing of it starts afterwards. */
-  #cancel(member: Member, dependents: boolean): void {
-    for (const other of dependents ? this.dependentsOf(member.model.id) : []) this.#cancelOne(other)
-    this.#cancelOne(member)
+  /** Of one that has ended there is nothing left to cancel; one that was cancelled may have left its dependents. */
+  #cancel({ member }: Place, dependents: boolean): void {
+    const { status, model } = member
+    if (status !== 'pending' && status !== 'running' && status !== 'cancelled') return
+    // Dependents before their target: nothing of it starts afterwards.
+    for (const other of dependents ? this.dependentsOf(model.id) : []) this.#cancelOne(other, member)
+    this.#cancelOne(member, null)
   }
 
-  #cancelOne(member: Member): void {
-    if (member.cancelRequested) return
-    if (member.status === 'running') {
-      member.cancelRequested = true
-      this.#commands.push({ type: 'stop', id: member.model.id })
-    } else if (member.status === 'pending') {
-      member.cancelRequested = true
-      this.#first ??= member
-      this.#close(member, 'cancelled', { code: 'cancelled', message: 'it was cancelled', retryable: false })
-    }
+  #cancelOne(member: Member, target: Member | null): void {
+    const { status, model } = member
+    if (member.cancelRequested || (status !== 'pending' && status !== 'running')) return
+    member.cancelRequested = true
+    if (status === 'running') return void this.#commands.push({ type: 'stop', id: model.id })
+    // With a target that is about to end it is not a reason of its own.
+    if (!target || target.status === 'cancelled') this.#first ??= member
+    this.#close(member, 'cancelled', cancelled(target))
   }
+}
+
+function skipped(bad: Member | null): Failure {
+  const message = bad
+    ? `workflow ${bad.model.id}, which it depends on, ${WORDS[bad.status as keyof typeof WORDS]}`
+    : 'it runs only if one that it depends on does not complete'
+  return {
+    code: 'dependency',
+    message,
+    retryable: false,
+    ...(bad && { details: { workflow: bad.model.id } }),
+  }
+}
+
+function stoppedWith({ model: { id }, status }: Member): Failure {
+  const message = `the job stops: workflow ${id} ${WORDS[status as keyof typeof WORDS]}`
+  return { code: 'fail_fast', message, retryable: false, details: { workflow: id } }
+}
+
+function cancelled(target: Member | null): Failure {
+  if (!target) return { code: 'cancelled', message: 'it was cancelled', retryable: false }
+  const { id } = target.model
+  const message = `it was cancelled with workflow ${id}, which it depends on`
+  return { code: 'cancelled', message, retryable: false, details: { workflow: id } }
 }
 
 const WORDS = { failed: 'failed', timed_out: 'timed out', cancelled: 'was cancelled' }

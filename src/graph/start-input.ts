@@ -10,6 +10,8 @@ export interface WorkflowStart {
   /** Those it may call, at any depth. */
   workflows: Record<string, WorkflowModel>
   input: unknown
+  /** A workflow above it says that all below it inherits its deadline. */
+  inherit?: boolean
 }
 
 export interface JobStart {

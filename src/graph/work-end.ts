@@ -10,8 +10,6 @@ export function badEnd(error: unknown): WorkEnd {
   }
   if (error instanceof TaskFailed) {
     const { failure } = error
-    // A child that fails on its timeout has timed out all the same.
-    if (failure.code === 'workflow_timeout') return { status: 'timed_out', failure, timeoutKind: 'workflow' }
     return { status: 'failed', failure: { ...failure, message: error.message }, timeoutKind: null }
   }
   const message = error instanceof Error ? error.message : String(error)
@@ -19,4 +17,10 @@ export function badEnd(error: unknown): WorkEnd {
   if (error instanceof TaskCancelled || error instanceof Stopped)
     return { status: 'cancelled', failure, timeoutKind: null }
   return { status: 'failed', failure: { ...failure, code: 'failed' }, timeoutKind: null }
+}
+
+/** As the node that began it sees it: a child that fails on its timeout has timed out all the same. */
+export function nodeEnd(error: unknown): WorkEnd {
+  const timedOut = error instanceof TaskFailed && error.failure.code === 'workflow_timeout'
+  return timedOut ? { status: 'timed_out', failure: error.failure, timeoutKind: 'workflow' } : badEnd(error)
 }

@@ -11,6 +11,7 @@ import { isEnded } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { WaitedFor } from '../engine/agent-view.ts'
 import { explainAgent, MAX_SHOWN } from '../engine/agent-view.ts'
+import { explainTree, MAX_EXPLAINED } from '../engine/explain-tree.ts'
 import { encodePolicy } from '../engine/policy-text.ts'
 import type { Answer } from '../engine/task-batch.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
@@ -34,6 +35,7 @@ import type {
   TaskEventView,
   TaskService,
   TaskView,
+  WaitView,
 } from '../wire/task-service.ts'
 import { GatheredReads } from './gathered-reads.ts'
 import type { Manager } from './manager.ts'
@@ -181,9 +183,37 @@ export class LocalTaskService implements TaskService {
 
   async explain(id: string): Promise<Explanation> {
     const { row, attempts, waitedFor } = await this.#record(id)
-    if (row.kind === 'agent') return explainAgent(row, waitedFor, this.#parts.time.now())
+    const now = this.#parts.time.now()
     const { free, taken, abandoned } = this.#parts.manager.desk.slotStates()
-    return explainTask(row, attempts, this.#parts.time.now(), abandoned > 0 && free + taken === 0)
+    const own =
+      row.kind === 'agent'
+        ? explainAgent(row, waitedFor, now)
+        : explainTask(row, attempts, now, abandoned > 0 && free + taken === 0)
+    const { store } = this.#parts
+    const tree = await store.read(function* () {
+      const above = yield* run(store.statements.agents.above(id))
+      const below = row.kind === 'agent' ? yield* run(store.statements.agents.below(id, MAX_EXPLAINED)) : []
+      return explainTree(row, { above, below, now })
+    })
+    const waits =
+      row.name === WORKFLOW && !isEnded(row.status) ? await this.#withJoins(row, own.waits) : own.waits
+    return { ...tree, ...own, waits }
+  }
+
+  /** What a workflow waits for besides its work are joins: its timers are theirs. */
+  async #withJoins(row: TaskRow, waits: readonly WaitView[]): Promise<WaitView[]> {
+    const { store } = this.#parts
+    const { joins } = await store.read(() => runView(store.statements, row))
+    const since = waits[0]?.since ?? row.createdAt
+    return [
+      ...waits.filter(({ what }) => what !== 'time'),
+      ...joins
+        .filter(({ arrived, fired }) => arrived > 0 && !fired)
+        .map(({ transition, deadlineAt }) => ({
+          ...{ what: 'join' as const, id: null, name: transition, status: null },
+          ...{ since, until: deadlineAt },
+        })),
+    ]
   }
 
   async list({ cursor, ...filter }: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {

@@ -8,13 +8,16 @@ import type { CancelAnswer } from '../core/states.ts'
 import { outcomeError } from '../core/task-errors.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { decodeWaits } from '../engine/agent-waits.ts'
+import { readablePolicy } from '../engine/policy-text.ts'
+import { activeLimits } from '../engine/task-limits.ts'
 import { GraphDriver } from '../graph/graph-driver.ts'
 import { GraphRun, isLive } from '../graph/graph-run.ts'
+import type { Token } from '../graph/graph-scope.ts'
 import type { WorkEnd } from '../graph/graph-types.ts'
 import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
 import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
-import { badEnd } from '../graph/work-end.ts'
+import { badEnd, nodeEnd } from '../graph/work-end.ts'
 import type { Work } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
@@ -85,16 +88,16 @@ export function rebuildRun(
     } else if (result.type === 'work') {
       const token = tokenOf.get(result.step)
       if (token !== undefined && steps.get(token) === result.step) {
-        driver.happen({ type: 'ended', token, end: workEnd(result.outcome) })
+        driver.happen({ type: 'ended', token, end: workEnd(result.outcome, nodeEnd) })
       }
     }
   }
   return { graph, steps, timers }
 }
 
-function workEnd(outcome: WorkOutcome): WorkEnd {
+function workEnd(outcome: WorkOutcome, bad: (error: Error) => WorkEnd): WorkEnd {
   if (outcome.status === 'completed') return { status: 'completed', output: decodeJson(outcome.output) }
-  return badEnd(outcomeError(outcome.task))
+  return bad(outcomeError(outcome.task))
 }
 
 export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
@@ -116,9 +119,8 @@ export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
       retries: token.retries,
       branches: token.scopes.map(({ scope, branch }) => ({ group: scope.group, index: branch.index })),
       workId,
-      deadlineAt: isLive(token)
-        ? (work?.attemptDeadlineAt ?? work?.queueDeadlineAt ?? work?.deadlineAt ?? null)
-        : null,
+      deadlineAt: deadlineOf(token, work, row),
+      timeoutType: token.status === 'timed_out' ? token.timeoutType : null,
     }
   })
   const joins = graph.scopes.flatMap((scope) =>
@@ -145,6 +147,19 @@ export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
     tokens,
     joins,
   }
+}
+
+function deadlineOf(token: Token, work: TaskRow | undefined, run: TaskRow): number | null {
+  if (token.status === 'timed_out' && token.timeoutType === 'workflow') return run.deadlineAt
+  if (!work) return null
+  if (token.status === 'timed_out' && token.timeoutType === 'execution') {
+    if (work.timeoutKind === 'queue') return work.queueDeadlineAt
+    return work.timeoutKind === 'execution' ? work.attemptDeadlineAt : work.deadlineAt
+  }
+  if (!isLive(token)) return null
+  const limits = activeLimits(work, readablePolicy(work.policy))
+  const latest = limits.filter(({ kind }) => kind !== 'heartbeat' && kind !== 'stuck')
+  return latest.length === 0 ? null : Math.min(...latest.map(({ deadlineAt }) => deadlineAt))
 }
 
 export function* memberViews(statements: Statements, row: TaskRow): Work<MemberView[]> {
@@ -199,7 +214,7 @@ function rebuildJob(
   for (const result of results) {
     if (result.type === 'work') {
       const id = memberOf.get(result.step) ?? ''
-      job.happen({ type: 'ended', id, end: workEnd(result.outcome) })
+      job.happen({ type: 'ended', id, end: workEnd(result.outcome, badEnd) })
     } else if (result.type === 'signal') {
       const { id, dependents } = decodeJson(result.value) as CancelRequest
       job.happen({ type: 'cancel', id, dependents })

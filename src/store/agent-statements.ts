@@ -227,6 +227,31 @@ export class AgentStatements {
     }
   }
 
+  /** What is above it, the outermost first. */
+  above(id: string): Statement<TaskRow> {
+    const { s } = this.#d
+    return {
+      sql: `with recursive above (id, parent_id, depth) as (
+          select p.id, p.parent_id, 1 from ${s}tasks t join ${s}tasks p on p.id = t.parent_id where t.id = $1
+          union all select p.id, p.parent_id, a.depth + 1 from above a join ${s}tasks p on p.id = a.parent_id)
+        select ${selectList(TASK_FIELDS, 't')} from above a join ${s}tasks t on t.id = a.id order by a.depth desc`,
+      params: [id],
+    }
+  }
+
+  /** What is below it, at any depth, what has not ended first. */
+  below(id: string, limit: number): Statement<TaskRow> {
+    const { s } = this.#d
+    return {
+      sql: `with recursive below (id) as (
+          select id from ${s}tasks where parent_id = $1
+          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
+        select ${selectList(TASK_FIELDS, 't')} from ${s}tasks t where t.id in (select id from below)
+        order by case when t.settled_at is null then 0 else 1 end, t.id limit $2`,
+      params: [id, limit],
+    }
+  }
+
   /** All of it, as it is. */
   childrenOf(parentId: string): Statement<TaskRow> {
     return {

@@ -20,8 +20,10 @@ export interface TokenView {
   branches: { group: string; index: number }[]
   /** Of the task, agent or run that its node began last. */
   workId: string | null
-  /** When its execution ends at the latest. */
+  /** When its execution ends at the latest; of one that timed out, the deadline that was over. */
   deadlineAt: number | null
+  /** Of one that timed out: which layer it was. */
+  timeoutType: 'workflow' | 'execution' | 'synchronization' | null
 }
 
 export interface JoinView {

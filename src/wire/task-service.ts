@@ -83,10 +83,10 @@ export interface TaskView {
 
 /** What a suspended agent waits for. */
 export interface WaitView {
-  what: 'task' | 'agent' | 'signal' | 'time'
+  what: 'task' | 'agent' | 'signal' | 'time' | 'join'
   /** Of a task or child agent. */
   id: string | null
-  /** Of a task, child agent or signal. */
+  /** Of a task, child agent or signal; of a join its transition. */
   name: string | null
   status: TaskStatus | null
   since: number
@@ -98,7 +98,7 @@ export interface LimitView {
   kind: TimeoutKind
   option: string
   timeoutMs: number
-  setBy: 'definition' | 'call'
+  setBy: 'definition' | 'call' | 'node' | 'action' | 'workflow' | 'transition' | 'default' | 'inherited'
   deadlineAt: number | null
   remainingMs: number | null
   /** In force now. */
@@ -124,6 +124,21 @@ export interface Explanation {
   journal: { steps: number; results: number; turns: number; open: number } | null
   /** Limits that cannot hold together, slots that are lost: what somebody should look at. */
   warnings: string[]
+  /** Of work below a workflow its node, below a job the id of the workflow. */
+  title: string | null
+  /** Of all limits that hold, its own and those above it, the one that ends first. */
+  binding: BindingView | null
+  /** What it has begun, in that order, at any depth; at most 500 in all. */
+  below: Explanation[]
+}
+
+export interface BindingView {
+  /** Whose limit it is. */
+  id: string
+  name: string
+  kind: TimeoutKind
+  deadlineAt: number
+  remainingMs: number
 }
 
 export interface TaskEventView {

@@ -38,7 +38,7 @@ export interface InnerContext extends AgentContext {
     input: unknown
     policy: TaskPolicy
     title: string
-    reserveMs?: number
+    reserveMs?: number | null
   }): WorkHandle
   /** Stands among the agent's events; once, however often it is replayed. */
   record(event: { type: string }): void
@@ -102,7 +102,7 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
       start: { delayMs: number } | { at: number }
       detached: boolean
       title?: string
-      reserveMs?: number
+      reserveMs?: number | null
     },
   ): WorkHandle => {
     const { name, schema = null } = definition
@@ -123,21 +123,23 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
     schedule(definition: TaskDefinition, input?: unknown, options: AgentScheduleOptions = {}) {
       if (definition?.kind !== 'task')
         throw new CurfewError('invalid_option', `${at('schedule')} takes a task`)
-      const { delay, startAt, detached = false, ...taskOptions } = options
+      const { delay, startAt, detached = false, inherit, reserve, ...taskOptions } = options
       const policy = Object.keys(taskOptions).length
         ? applyOptions(`task ${definition.name}`, definition.policy, taskOptions, 'call')
         : definition.policy
       const start = startTime(at(`schedule ${definition.name}`), delay, startAt)
-      return work('task', definition, input, policy, { start, detached })
+      const inherited = inheritance(at(`schedule ${definition.name}`), inherit, reserve)
+      return work('task', definition, input, policy, { start, detached, ...inherited })
     },
     child(definition: AgentDefinition, input?: unknown, options: ChildOptions = {}) {
       if (definition?.kind !== 'agent')
         throw new CurfewError('invalid_option', `${at('child')} takes an agent`)
-      const { detached = false, ...agentOptions } = options
+      const { detached = false, inherit, reserve, ...agentOptions } = options
       const policy = Object.keys(agentOptions).length
         ? applyAgentOptions(`agent ${definition.name}`, definition.policy, agentOptions, 'call')
         : definition.policy
-      return work('agent', definition, input, policy, { start: { delayMs: 0 }, detached })
+      const inherited = inheritance(at(`child ${definition.name}`), inherit, reserve)
+      return work('agent', definition, input, policy, { start: { delayMs: 0 }, detached, ...inherited })
     },
     all: (handles: readonly StepHandle[], options?: WaitOptions) => group('all', handles, options),
     allSettled: (handles: readonly StepHandle[], options?: WaitOptions) =>
@@ -208,6 +210,18 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
     uuid: () => value('uuid', () => uuid(run.bytesOfChance(16))) as string,
   }
   return context as unknown as AgentContext
+}
+
+/** What a call says of inheriting its agent's deadline. */
+function inheritance(at: string, inherit = false, reserve?: Duration): { reserveMs?: number | null } {
+  if (typeof inherit !== 'boolean')
+    throw new CurfewError('invalid_option', `${at}: inherit must be true or false`)
+  if (!inherit && reserve !== undefined)
+    throw new CurfewError('invalid_option', `${at}: reserve is for what inherits: set inherit: true`)
+  if (!inherit) return {}
+  return {
+    reserveMs: reserve === undefined ? null : isZero(reserve) ? 0 : durationMs(reserve, `${at}: reserve`),
+  }
 }
 
 function checkHandles(run: AgentRun, at: string, handles: readonly StepHandle[]): Waitable[] {

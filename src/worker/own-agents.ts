@@ -19,7 +19,7 @@ import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
 import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
-import { badEnd } from '../graph/work-end.ts'
+import { badEnd, nodeEnd } from '../graph/work-end.ts'
 import type { InnerContext } from './agent-context.ts'
 import { watchStuck } from './stuck-watch.ts'
 
@@ -67,7 +67,7 @@ function runWorkflow(known: KnownWork, start: WorkflowStart, context: InnerConte
       handles.set(token, handle)
       handle.then(
         (output) => ended(token, handle, { status: 'completed', output }),
-        (error: unknown) => ended(token, handle, badEnd(error)),
+        (error: unknown) => ended(token, handle, nodeEnd(error)),
       )
     },
     timer: (timer, ms) => {
@@ -109,16 +109,15 @@ function beginNode(
   context: InnerContext,
 ): WorkHandle {
   const title = node.id
-  const { inherit: inheritAll, reserveMs: reserveAll } = start.model
+  const inheritAll = start.model.inherit || start.inherit === true
   const inherits = node.inherit ?? inheritAll
-  const reserve = (policy: TaskPolicy) =>
-    inherits ? { reserveMs: node.reserveMs ?? reserveAll ?? policy.graceMs + 1_000 } : {}
+  const inherited = inherits ? { reserveMs: node.reserveMs ?? start.model.reserveMs ?? null } : {}
   if (work.kind === 'workflow') {
     const model = start.workflows[work.name]
     if (!model) throw unknown('workflow', work.name, node)
     const policy = workflowPolicy(model, childTimeout(node, action, model).ms)
-    const input = childStart(model, start.workflows, work.input)
-    return context.begin({ kind: 'agent', name: WORKFLOW, input, policy, title, ...reserve(policy) })
+    const input = childStart(model, start.workflows, work.input, inheritAll)
+    return context.begin({ kind: 'agent', name: WORKFLOW, input, policy, title, ...inherited })
   }
   if (work.kind === 'agent') {
     const definition = known.agents.get(work.name)
@@ -131,22 +130,23 @@ function beginNode(
       input: work.input,
       policy,
       title,
-      ...reserve(policy),
+      ...inherited,
     })
   }
   const name = work.kind === 'task' ? work.name : work.kind === 'shell' ? SHELL : HTTP_REQUEST
   const definition = known.tasks.get(name)
   if (!definition) throw unknown('task', name, node)
   const policy = nodePolicy(definition.policy, node, action, limits)
-  return context.begin({ kind: 'task', name, input: work.input, policy, title, ...reserve(policy) })
+  return context.begin({ kind: 'task', name, input: work.input, policy, title, ...inherited })
 }
 
 function childStart(
   model: WorkflowModel,
   workflows: Record<string, WorkflowModel>,
   input: unknown,
+  inherit = false,
 ): WorkflowStart {
-  return { hash: contentHash(model), model, workflows, input }
+  return { hash: contentHash(model), model, workflows, input, ...(inherit && { inherit }) }
 }
 
 function withTimeout(policy: TaskPolicy, timeoutMs: number | null): TaskPolicy {
@@ -166,12 +166,12 @@ function nodePolicy(
   const policy: TaskPolicy = { ...base, origins: { ...base.origins } }
   if (limits.timeout.origin !== 'default') {
     policy.attemptTimeoutMs = limits.timeout.ms
-    policy.origins.attemptTimeout = 'call'
+    policy.origins.attemptTimeout = limits.timeout.origin
     policy.onTimeout = 'fail'
   }
   if (limits.queueTimeout.origin !== 'default') {
     policy.queueTimeoutMs = limits.queueTimeout.ms
-    policy.origins.queueTimeout = 'call'
+    policy.origins.queueTimeout = limits.queueTimeout.origin
   }
   policy.softStopMs = node.softStopMs ?? execution.softStopMs ?? base.softStopMs
   policy.graceMs = node.graceMs ?? execution.graceMs ?? base.graceMs

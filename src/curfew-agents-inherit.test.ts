@@ -1,0 +1,94 @@
+// The deadline tree: work that inherits the deadline of what is above it, DESIGN.md section 4.
+import { expect } from 'vitest'
+import { onEachStore } from '../scripts/acceptance/world.ts'
+import { agent, task } from './curfew.ts'
+
+const slow = task({
+  name: 'slow',
+  grace: '2s',
+  run: (_: null, context) =>
+    new Promise<never>((_, reject) =>
+      context.signal.addEventListener('abort', () => reject(context.signal.reason as Error)),
+    ),
+})
+
+onEachStore('a deadline that is inherited', (test) => {
+  test('is the one above minus the reserve: the grace and a second, unless set', async ({ world }) => {
+    const both = agent({
+      name: 'both',
+      timeout: '60s',
+      run: async (_: null, ctx) => {
+        await ctx.allSettled([
+          ctx.schedule(slow, null, { timeout: '1h', inherit: true }),
+          ctx.schedule(slow, null, { inherit: true, reserve: '10s' }),
+          ctx.schedule(slow, null, { timeout: '5s', inherit: true }),
+          ctx.schedule(slow, null, { timeout: '1h' }),
+        ])
+      },
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [both] })
+    const startedAt = world.now
+    const handle = await curfew.start(both, null)
+    await world.clock.advance('1ms')
+    const { tasks } = await curfew.list({ parent: handle.id })
+    const deadlines = tasks.map(({ deadlineAt }) => (deadlineAt ?? 0) - startedAt).sort((a, b) => a - b)
+    expect(deadlines).toEqual([5_000, 50_000, 57_000, 3_600_000])
+  })
+
+  test('names whose it is, and with no time left nothing is dispatched', async ({ world }) => {
+    const late = agent({
+      name: 'late',
+      timeout: '10s',
+      run: async (_: null, ctx) => {
+        await ctx.sleep('8s')
+        return ctx
+          .schedule(slow, null, { inherit: true })
+          .catch((error: { kind: string; attempts: number }) => ({
+            kind: error.kind,
+            attempts: error.attempts,
+          }))
+      },
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [late] })
+    const handle = await curfew.start(late, null)
+    await world.clock.advance('8001ms')
+    expect(await handle.result()).toEqual({ kind: 'agent', attempts: 0 })
+  })
+
+  test('reaches what is further below when the agent says so', async ({ world }) => {
+    const inner = agent({
+      name: 'inner',
+      run: async (_: null, ctx) => void (await ctx.schedule(slow, null).catch(() => undefined)),
+    })
+    const outer = agent({
+      name: 'outer',
+      timeout: '60s',
+      inherit: true,
+      reserve: '5s',
+      run: async (_: null, ctx) => void (await ctx.child(inner, null)),
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [outer, inner] })
+    const startedAt = world.now
+    const handle = await curfew.start(outer, null)
+    await world.clock.advance('1ms')
+    const [child] = (await curfew.list({ parent: handle.id })).tasks
+    expect((child?.deadlineAt ?? 0) - startedAt).toBe(55_000)
+    const [grandchild] = (await curfew.list({ parent: child?.id ?? '' })).tasks
+    expect((grandchild?.deadlineAt ?? 0) - startedAt).toBeLessThanOrEqual(55_000)
+    await world.clock.advance('60s')
+    expect(await curfew.task(grandchild?.id ?? '').view()).toMatchObject({
+      status: 'timed_out',
+      timeoutKind: 'agent',
+    })
+  })
+
+  test('is told to be an option where it is none', async ({ world }) => {
+    const wrong = agent({
+      name: 'wrong',
+      run: async (_: null, ctx) => void (await ctx.schedule(slow, null, { reserve: '1s' })),
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [wrong] })
+    const handle = await curfew.start(wrong, null)
+    await expect(handle.result()).rejects.toThrow(/reserve is for what inherits: set inherit: true/)
+  })
+})

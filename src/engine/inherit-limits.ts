@@ -1,0 +1,35 @@
+/** `inherit`: the deadline of work below an agent is no later than the agent's own, minus a reserve. Pure. */
+import { ownLimit } from '../core/own-work.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
+import type { TaskRow } from '../store/task-row.ts'
+
+/** Beyond its grace, for the receipt and the commit. */
+const RESERVE_MS = 1_000
+
+interface Place {
+  /** The agent that schedules it. */
+  above: { row: TaskRow; policy: TaskPolicy }
+  /** `reserveMs`: it inherits, and the reserve is set; null: it inherits with the usual one. */
+  step: { kind: 'task' | 'agent'; reserveMs?: number | null }
+  startAt: number
+}
+
+/** The policy with a timeout that ends in time; with no time left, one that is over before anything starts. */
+export function inheritLimits(policy: TaskPolicy, { above, step, startAt }: Place): TaskPolicy {
+  const { row, policy: outer } = above
+  const inherits = step.reserveMs !== undefined || outer.inherit
+  if (!inherits) return policy
+  // What is above for all below it holds for what is below those.
+  const own = step.kind === 'agent' && outer.inherit ? { ...policy, inherit: true } : policy
+  if (row.deadlineAt === null) return own
+  const reserveMs = step.reserveMs ?? outer.reserveMs ?? policy.graceMs + RESERVE_MS
+  const leftMs = row.deadlineAt - reserveMs - startAt
+  if (own.timeoutMs !== null && own.timeoutMs <= leftMs) return own
+  const boundBy = outer.boundBy ?? ownLimit(row)
+  return {
+    ...own,
+    timeoutMs: Math.max(0, leftMs),
+    boundBy,
+    origins: { ...own.origins, timeout: 'inherited' },
+  }
+}

@@ -1,0 +1,112 @@
+/**
+ * Random graphs with random histories: whatever order things happen in, the run stays sound, ends, and would come to
+ * the same again. `CURFEW_GRAPH_SECONDS=600 npx vitest run src/graph/graph-properties.test.ts` plays for as long as one
+ * likes; `CURFEW_GRAPH_SEED=… CURFEW_GRAPH_PATH=…` repeats one that failed.
+ */
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { WorkflowModel } from '../definitions/workflow-model.ts'
+import { planWorkflow } from '../definitions/workflow-plan.ts'
+import { GRAPH_INPUT, graphModels } from './fixtures/graph-arbitraries.ts'
+import { GraphHistory } from './fixtures/graph-history.ts'
+import type { GraphHappening, WorkEnd } from './graph-types.ts'
+
+const SECONDS = Number(process.env.CURFEW_GRAPH_SECONDS ?? 15)
+/** Graphs that grow and grow are stopped there. */
+const MOST_TOKENS = 300
+
+interface Choice {
+  /** Which of what is open. */
+  which: number
+  end: WorkEnd
+  /** A timer that was cleared, but had rung already. */
+  stale: boolean
+}
+
+const failure = { code: 'broken', message: 'it broke', retryable: false }
+const ends: fc.Arbitrary<WorkEnd> = fc.oneof(
+  {
+    weight: 8,
+    arbitrary: fc
+      .constantFrom<unknown>({ n: 0 }, { n: 1 }, { n: 2 }, { n: 3 }, [1, 2], null, 'text')
+      .map((output): WorkEnd => ({ status: 'completed', output })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom<WorkEnd>(
+      { status: 'failed', failure, timeoutKind: null },
+      { status: 'cancelled', failure, timeoutKind: null },
+    ),
+  },
+  {
+    weight: 1,
+    arbitrary: fc
+      .constantFrom('execution', 'queue', 'total', 'workflow')
+      .map((timeoutKind): WorkEnd => ({ status: 'timed_out', failure, timeoutKind })),
+  },
+)
+const choices = fc.array(
+  fc.record({ which: fc.nat(1_000), end: ends, stale: fc.constantFrom(false, false, false, false, true) }),
+  { minLength: 1, maxLength: 40 },
+)
+const stops = fc.option(
+  fc.record({ at: fc.nat(30), reason: fc.constantFrom('timed_out' as const, 'cancelled' as const) }),
+  { freq: 3 },
+)
+
+/** What happens next, of what can. */
+function next(history: GraphHistory, { which, end, stale }: Choice): GraphHappening {
+  const { works, timers, timersMade } = history
+  if (stale && timersMade > 0) return { type: 'time', timer: which % timersMade }
+  const open = [...works, ...timers]
+  const i = which % open.length
+  if (i < works.size) return { type: 'ended', token: open[i]!, end }
+  return { type: 'time', timer: open[i]! }
+}
+
+/** Until its end, which comes when all that was asked of it has been done. */
+function play(model: WorkflowModel, chosen: readonly Choice[], stop: { at: number; reason: 'timed_out' | 'cancelled' } | null) {
+  const history = new GraphHistory(planWorkflow(model), GRAPH_INPUT)
+  for (let step = 0; !history.run.end && history.problems.length === 0; step++) {
+    const choice = chosen[step % chosen.length]!
+    if (step === stop?.at) history.happen({ type: 'stopped', reason: stop.reason })
+    else if (history.run.tokens.length > MOST_TOKENS) history.happen({ type: 'stopped', reason: 'cancelled' })
+    else history.happen(next(history, { ...choice, stale: choice.stale && step < chosen.length }))
+  }
+  expect(history.problems).toEqual([])
+  return history
+}
+
+const { CURFEW_GRAPH_SEED: seed, CURFEW_GRAPH_PATH: at } = process.env
+const scale = { longestMs: 1_000, depth: 3, length: 3, executionLimits: true, calls: ['child'] }
+
+describe('a random graph', () => {
+  test(
+    'is sound after everything that happens, ends, changes no more, and comes to the same when it is told again',
+    () => {
+      fc.assert(
+        fc.property(graphModels(scale), choices, stops, (model, chosen, stop) => {
+          const history = play(model, chosen, stop)
+          const outcome = history.outcome()
+          for (const token of history.works) {
+            expect(history.run.happen({ type: 'ended', token, end: { status: 'completed', output: 1 } })).toEqual([])
+          }
+          for (let timer = 0; timer < history.timersMade; timer++)
+            expect(history.run.happen({ type: 'time', timer })).toEqual([])
+          expect(history.run.happen({ type: 'stopped', reason: 'timed_out' })).toEqual([])
+          expect(history.outcome()).toBe(outcome)
+          const stored = JSON.parse(JSON.stringify({ model, happenings: history.happenings }))
+          const again = new GraphHistory(planWorkflow(stored.model), structuredClone(GRAPH_INPUT))
+          for (const happening of stored.happenings) again.happen(happening)
+          expect(again.outcome()).toBe(outcome)
+        }),
+        {
+          numRuns: seed === undefined ? 1_000_000 : 1,
+          interruptAfterTimeLimit: SECONDS * 1_000,
+          ...(seed !== undefined && { seed: Number(seed), path: at ?? '' }),
+        },
+      )
+    },
+    SECONDS * 1_000 + 60_000,
+  )
+})
