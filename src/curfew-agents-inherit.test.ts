@@ -1,6 +1,7 @@
 // The deadline tree: work that inherits the deadline of what is above it, DESIGN.md section 4.
 import { expect } from 'vitest'
 import { onEachStore } from '../scripts/acceptance/world.ts'
+import type { TaskTimedOut } from './curfew.ts'
 import { agent, task } from './curfew.ts'
 
 const slow = task({
@@ -41,12 +42,10 @@ onEachStore('a deadline that is inherited', (test) => {
       timeout: '10s',
       run: async (_: null, ctx) => {
         await ctx.sleep('8s')
-        return ctx
-          .schedule(slow, null, { inherit: true })
-          .catch((error: { kind: string; attempts: number }) => ({
-            kind: error.kind,
-            attempts: error.attempts,
-          }))
+        return ctx.schedule(slow, null, { inherit: true }).catch((error: unknown) => ({
+          kind: (error as TaskTimedOut).kind,
+          attempts: (error as TaskTimedOut).attempts,
+        }))
       },
     })
     const curfew = await world.open({ tasks: [slow], agents: [late] })

@@ -23,7 +23,7 @@ import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
 import type { HttpOptions } from './worker/http-request.ts'
 import { isTaskProcess } from './worker/marker.ts'
-import { jobAgent, workflowAgent } from './worker/own-agents.ts'
+import { OWN_AGENTS } from './worker/own-agents.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
 import { ProcessTable } from './worker/process-table.ts'
 import { killMarked } from './worker/process-tree.ts'
@@ -159,7 +159,7 @@ export class Curfew extends Client {
     }
     const { registry, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
     const tasks = [...registry.tasks.values()]
-    const agents = [...registry.agents.values(), workflowAgent(registry), jobAgent(registry)]
+    const agents = [...registry.agents.values(), ...OWN_AGENTS]
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
     const logger = options.logger ?? defaultLogger(process.env.CURFEW_LOG ?? 'warn')

@@ -2,8 +2,8 @@
 
 import { DatabaseSync } from 'node:sqlite'
 import { Client } from 'pg'
+import { encodePolicy } from '../../src/definitions/policy-text.ts'
 import { task } from '../../src/definitions/task.ts'
-import { encodePolicy } from '../../src/engine/policy-text.ts'
 import { META_TABLE, MIGRATIONS, schemaText } from '../../src/store/migrations.ts'
 
 export const BATCH = 500

@@ -35,7 +35,10 @@ if (import.meta.main) {
   console.log(await long.cancel({ requestId: 'too-expensive' }))
   // The completion comes when everything of it has really stopped, with a ledger of every attempt.
   const { success, errors, ledger } = await long.cancelled({ timeout: '10s' })
-  console.log({ success, errors }, ledger.map(({ name, receipt }) => `${name}: ${receipt}`))
+  console.log(
+    { success, errors },
+    ledger.map(({ name, receipt }) => `${name}: ${receipt}`),
+  )
 
   try {
     await handle.result()

@@ -66,7 +66,9 @@ if (import.meta.main) {
   for (const { id, name, status, timeoutKind } of (await curfew.list({ parent: run.id })).tasks.reverse()) {
     const { state, tokens } = await curfew.workflow(id).run()
     const nodes = tokens.map(({ node, status }) => `${node} ${status}`).join(', ')
-    console.log(`${name}: ${status}${timeoutKind ? ` (${timeoutKind})` : ''}; ${nodes}; ${JSON.stringify(state)}`)
+    console.log(
+      `${name}: ${status}${timeoutKind ? ` (${timeoutKind})` : ''}; ${nodes}; ${JSON.stringify(state)}`,
+    )
   }
   await curfew.close()
 }

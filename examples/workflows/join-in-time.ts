@@ -51,8 +51,9 @@ if (import.meta.main) {
   const curfew = await Curfew.open({ store: ':memory:', workflows: [comparePrices] })
   const run = await curfew.start(comparePrices, { shops: ['amber', 'birch', 'cedar', 'dune', 'elm'] })
   console.log(await run.result())
-  for (const event of await run.events()) {
-    if (event.type.startsWith('join')) console.log(event.type, { ...event, taskId: undefined, at: undefined })
+  for (const { type, arrived, expected, timedOut } of await run.events()) {
+    if (type !== 'join_fired') continue
+    console.log(`${type}: ${arrived} of ${expected}${timedOut ? ' after its timeout' : ''}`)
   }
   await curfew.close()
 }

@@ -4,7 +4,10 @@ import { Curfew, task, workflow } from '../../src/curfew.ts'
 
 const writeDraft = task({
   name: 'write-draft',
-  run: async ({ drafts }: { drafts: number }) => ({ drafts: drafts + 1, text: 'tea '.repeat(drafts + 1).trim() }),
+  run: async ({ drafts }: { drafts: number }) => ({
+    drafts: drafts + 1,
+    text: 'tea '.repeat(drafts + 1).trim(),
+  }),
 })
 
 const rateDraft = task({

@@ -31,10 +31,11 @@ if (import.meta.main) {
   console.log(await run.result())
 
   // One event per attempt that timed out, with what was done about it.
-  for (const event of await run.events()) {
-    if (event.type !== 'token_timed_out') continue
-    const { nodeId, attempt, timeoutType, timeoutDurationMs, policyApplied } = event as Record<string, unknown>
-    console.log(`${nodeId}, attempt ${attempt}: ${timeoutType} limit of ${timeoutDurationMs} ms, ${policyApplied}`)
+  for (const { type, nodeId, attempt, timeoutType, timeoutDurationMs, policyApplied } of await run.events()) {
+    if (type !== 'token_timed_out') continue
+    console.log(
+      `${nodeId}, attempt ${attempt}: ${timeoutType} limit of ${timeoutDurationMs} ms, ${policyApplied}`,
+    )
   }
   await curfew.close()
 }

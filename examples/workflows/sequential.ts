@@ -29,7 +29,12 @@ export const processOrder = workflow({
   nodes: [
     // Without an `input` a node is given the workflow's. The keys of its result go into `state`.
     { id: 'check', actionId: 'checkStock', timeout: '5s' },
-    { id: 'restock', actionId: 'orderMore', timeout: '1m', input: { item: 'input.item', count: 'state.missing' } },
+    {
+      id: 'restock',
+      actionId: 'orderMore',
+      timeout: '1m',
+      input: { item: 'input.item', count: 'state.missing' },
+    },
     { id: 'ship', actionId: 'ship', timeout: '1m' },
   ],
   transitions: [

@@ -54,7 +54,7 @@ if (import.meta.main) {
       console.log(await run.result())
     } catch (error) {
       if (!(error instanceof TaskFailed)) throw error
-      console.log(error.failure.code, error.failure.details ?? '')
+      console.log(error.failure.code)
     }
   }
   await curfew.close()

@@ -3,7 +3,7 @@
 import fc from 'fast-check'
 import type { Trial } from './agent-model.ts'
 import type { ChildNode, How, Member, Program, RunNode, TaskNode } from './agent-programs.ts'
-import type { Disturbances } from './agent-trials.ts'
+import type { Disturbances } from './disturbed-engine.ts'
 
 const SIGNAL_NAMES = ['a', 'b'] as const
 const DEPTH = 5

@@ -3,8 +3,8 @@ import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { CancelAnswer } from '../core/states.ts'
-import { isEnded } from '../core/states.ts'
 import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
+import { checkName } from '../definitions/task-policy.ts'
 import type { MemberView } from '../wire/run-view.ts'
 import type { TaskService } from '../wire/task-service.ts'
 import type { CancelOutcome } from './task-handle.ts'
@@ -60,23 +60,16 @@ export class JobWorkflowHandle {
 
   /** Answers at once; `cancelled()` waits until everything of it has stopped. */
   async cancel({ dependents = true, requestId }: CancelOptions = {}): Promise<CancelAnswer> {
+    if (requestId !== undefined) checkName('requestId', requestId)
     return this.#service.cancelMember(this.jobId, this.id, { dependents, requestId: requestId ?? null })
   }
 
   /** Waits until it has ended, and everything of it has stopped. */
   async settled(options: { timeout?: Duration } = {}): Promise<MemberView> {
     const timeoutMs = options.timeout === undefined ? null : durationMs(options.timeout, 'timeout')
-    for (;;) {
-      const members = await this.#service.members(this.jobId)
-      const member = members.find(({ id }) => id === this.id) ?? (await this.view())
-      // What has no run yet moves when one that runs ends, or with the job.
-      const running = members.find(({ runId, status }) => runId !== null && !isEnded(status))
-      const waitedFor = member.runId ?? running?.runId ?? this.jobId
-      if (isEnded(member.status) && member.runId === null) return member
-      const settled = await this.#service.settled(waitedFor, timeoutMs)
-      if (!settled) throw new WaitTimedOut(`workflow ${this.id} of job ${this.jobId}`, timeoutMs ?? 0)
-      if (member.runId !== null) return this.view()
-    }
+    const member = await this.#service.memberSettled(this.jobId, this.id, timeoutMs)
+    if (!member) throw new WaitTimedOut(`workflow ${this.id} of job ${this.jobId}`, timeoutMs ?? 0)
+    return member
   }
 
   async result(options: { timeout?: Duration } = {}): Promise<unknown> {

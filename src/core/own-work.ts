@@ -6,6 +6,13 @@ export const JOB = '$job'
 export const HTTP_REQUEST = '$http_request'
 export const SHELL = '$shell'
 
+/** Environment variables by which the processes of attempts are known. */
+export const MARKS = {
+  node: 'CURFEW_NODE',
+  attempt: 'CURFEW_ATTEMPT',
+  taskProcess: 'CURFEW_TASK_PROCESS',
+} as const
+
 export type WorkKind = 'task' | 'agent' | 'workflow' | 'job'
 
 /** What a user calls it. */

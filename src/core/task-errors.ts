@@ -84,10 +84,17 @@ const MEANING: Record<TimeoutKind, string> = {
 
 export class TaskFailed extends TaskError {
   readonly failure: Failure
+  /** Of a workflow that fails on its timeout, when it was that. */
+  readonly timeoutKind: TimeoutKind | null
+  readonly timeoutMs: number | null
 
-  constructor(fields: TaskErrorFields & { failure: Failure }) {
+  constructor(
+    fields: TaskErrorFields & { failure: Failure; timeoutKind?: TimeoutKind | null; timeoutMs?: number | null },
+  ) {
     super('task_failed', `${who(fields)} failed: ${fields.failure.message}`, fields)
     this.failure = fields.failure
+    this.timeoutKind = fields.timeoutKind ?? null
+    this.timeoutMs = fields.timeoutMs ?? null
   }
 }
 
@@ -133,7 +140,8 @@ export function outcomeError(ended: EndedWork): CurfewError {
     return new TaskTimedOut({ ...fields, kind: timeoutKind ?? 'total', timeoutMs, startedAt, failure })
   }
   const failure = ended.failure ?? { code: 'failed', message: 'it failed', retryable: false }
-  return new TaskFailed({ ...fields, failure })
+  const { timeoutKind, timeoutMs } = ended
+  return new TaskFailed({ ...fields, failure, timeoutKind, timeoutMs })
 }
 
 /** Thrown by code of Curfew's own: a run that ends as what ended it. */

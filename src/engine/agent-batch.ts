@@ -5,7 +5,7 @@
  */
 import type { Activity, JournalResult } from '../core/agent-journal.ts'
 import { isEnded } from '../core/states.ts'
-import type { SignalRow } from '../store/agent-statements.ts'
+import type { SignalRow, TitledChild } from '../store/agent-statements.ts'
 import type { NewBelow, NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { run, start, startAll } from '../store/statement.ts'
@@ -75,6 +75,7 @@ export class AgentBatch {
   readonly #signals = new Map<string, SignalRow[]>()
   readonly #claimed: TaskRow[] = []
   readonly #activity = new Map<string, Activity>()
+  readonly #titled = new Map<string, TitledChild[]>()
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -87,6 +88,11 @@ export class AgentBatch {
       if (row && input.type === 'turn' && input.steps.some(({ kind }) => kind === 'activity')) {
         const [found] = yield* run(this.#parts.statements.agents.activity(agentId))
         if (found) this.#activity.set(agentId, { ...found, now: this.#parts.now })
+      }
+      if (row && input.type === 'cancel_child') {
+        const titles = [...input.below, input.title]
+        const found = yield* run(this.#parts.statements.agents.titledChildren(agentId, titles))
+        this.#titled.set(agentId, [...(this.#titled.get(agentId) ?? []), ...found])
       }
       if (!row || input.type !== 'turn' || !wantsSignals(row, input)) continue
       const wanted = new Map<string, number>()
@@ -103,7 +109,8 @@ export class AgentBatch {
   decide(row: TaskRow, input: AgentInput): TaskAnswer {
     const { rows, now } = this.#parts
     const signals = this.#signals.get(row.id) ?? []
-    const { draft, answer } = decideAgent(row, input, now, signals, this.#activity.get(row.id))
+    const known = input.type === 'cancel_child' ? { ...input, children: this.#titledChildren(row.id) } : input
+    const { draft, answer } = decideAgent(row, known, now, signals, this.#activity.get(row.id))
     if (draft.taken.length || draft.queued.length) {
       const left = signals.filter((one) => !draft.taken.includes(one))
       // What came with this batch is not stored yet; the turn that asks for it may be in it too.
@@ -119,6 +126,15 @@ export class AgentBatch {
     if (draft.cancelBelow) this.#toStop.add(row.id)
     if (draft.wakes) this.#woken.add(row.id)
     return answer
+  }
+
+  /** As they are by now, those on their way in included. */
+  #titledChildren(agentId: string): TitledChild[] {
+    const arriving = this.#toInsert.filter(({ parentId }) => parentId === agentId)
+    return [...(this.#titled.get(agentId) ?? []), ...arriving].map(({ id, title, status }) => ({
+      ...{ id, title },
+      status: this.#parts.rows.get(id)?.status ?? status,
+    }))
   }
 
   /** What is below it is about to stop. */

@@ -5,6 +5,7 @@ import type { NewStep, WaitMode } from '../core/agent-journal.ts'
 import { ranges } from '../core/agent-journal.ts'
 import { isEnded } from '../core/states.ts'
 import type { AgentOptions } from '../definitions/agent.ts'
+import { decodePolicy } from '../definitions/policy-text.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentDecision } from './agent-decide.ts'
@@ -16,7 +17,6 @@ import { decodeWaits } from './agent-waits.ts'
 import type { Happening, StateKind, StepKind } from './fixtures/agent-happenings.ts'
 import { histories, options } from './fixtures/agent-happenings.ts'
 import { newAgentRow, settledChild, startedTurn, taskStep, turnOf } from './fixtures/agent-rows.ts'
-import { decodePolicy } from './policy-text.ts'
 
 const OUTCOMES = ['agent_timed_out', 'agent_failed', 'agent_cancelled']
 

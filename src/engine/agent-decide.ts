@@ -11,6 +11,7 @@ import { unreachable } from '../core/errors.ts'
 import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
 import { ownLimit } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
+import { encodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
@@ -27,8 +28,8 @@ import {
   takeDueTimers,
   withdraw,
 } from './agent-waits.ts'
+import { cancelChild } from './cancel-child.ts'
 import { inheritLimits } from './inherit-limits.ts'
-import { encodePolicy } from './policy-text.ts'
 import { timeoutReason } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer } from './task-input.ts'
@@ -81,6 +82,8 @@ function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRo
       return ACCEPTED
     case 'cancel':
       return cancel(draft)
+    case 'cancel_child':
+      return cancelChild(draft, input, (name, value) => signal(draft, name, value))
     case 'extend_by':
       return extendBy(draft, input.byMs)
     case 'resume':
@@ -169,7 +172,7 @@ function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
     draft.children.push(newChild(draft, step))
     if (step.detached) return
     row.open++
-    if (beforeStop) draft.cancels.push(step.id)
+    if (beforeStop || waits.cancelled.includes(step.title ?? '')) draft.cancels.push(step.id)
     return
   }
   draft.steps.push(journalStep(step))

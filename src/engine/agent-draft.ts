@@ -3,13 +3,14 @@
  * Owns the moves: a result, the stop, the end of the code. Which to make is decided in `agent-decide.ts`.
  */
 import type { Activity, JournalResult, JournalStep } from '../core/agent-journal.ts'
+import { workKind, workName } from '../core/own-work.ts'
 import type { StopReason } from '../core/states.ts'
+import { decodePolicy, readablePolicy } from '../definitions/policy-text.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
-import { decodePolicy, readablePolicy } from './policy-text.ts'
 import { TaskDraft } from './task-draft.ts'
 
 /** Its code runs or waits, if only to clean up. */
@@ -126,7 +127,8 @@ export class AgentDraft extends TaskDraft {
       row.endedSeq = this.record({ type: 'agent_cancelled' })
     }
     this.settle()
-    const { name, status, createdAt } = row
-    this.effects.push({ type: 'agent_settled', name, status, tookMs: this.now - createdAt })
+    const { status, createdAt } = row
+    const work = { kind: workKind(row), name: workName(row) }
+    this.effects.push({ type: 'agent_settled', work, status, tookMs: this.now - createdAt })
   }
 }

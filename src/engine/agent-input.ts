@@ -2,7 +2,8 @@
 
 import type { NewStep, RunOutcome, StepWait, WorkOutcome } from '../core/agent-journal.ts'
 import type { Failure } from '../core/failure.ts'
-import type { EndsAs, Receipt } from '../core/states.ts'
+import type { EndsAs, Receipt, TaskStatus } from '../core/states.ts'
+import type { TitledChild } from '../store/agent-statements.ts'
 
 /** How a turn goes on after its commit. */
 export type TurnState =
@@ -46,6 +47,19 @@ export type AgentInput =
   | { type: 'wake'; token: string }
   | { type: 'due' }
   | { type: 'cancel' }
+  /**
+   * One child, by its title, and those `below` that wait for it, the furthest first. `status`: what it counts as without
+   * a row. `signal`: how the agent's code hears of it. `children`: those there are by now.
+   */
+  | {
+      type: 'cancel_child'
+      title: string
+      below: readonly string[]
+      status: TaskStatus
+      requestId: string | null
+      signal: { name: string; value: string }
+      children: readonly TitledChild[]
+    }
   | { type: 'extend_by'; byMs: number }
   | { type: 'resume' }
   | { type: 'lost'; nodeId: string; receipt: Receipt; token?: string }

@@ -3,10 +3,10 @@ import { inRanges } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
 import { workKind, workName } from '../core/own-work.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
-import { readablePolicy } from './policy-text.ts'
 import { limitViews, parsed } from './task-view.ts'
 
 export type WaitedFor = Pick<TaskRow, 'id' | 'kind' | 'name' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>

@@ -1,6 +1,7 @@
 /** What an agent waits for, as it stands in its row. */
 import type { StepWait } from '../core/agent-journal.ts'
 import { inRanges } from '../core/agent-journal.ts'
+import type { CancelAnswer } from '../core/states.ts'
 
 export interface AgentWaits {
   /** Tasks and children it is suspended for. */
@@ -14,15 +15,21 @@ export interface AgentWaits {
   since: number | null
   /** The number of the result that told it to stop: what its code asked for before it saw that is not begun. */
   stop: number | null
+  /** Titles of children that somebody cancelled: none of them starts any more. */
+  cancelled: string[]
+  /** Requests to cancel one, by id and title, and what they were answered. */
+  requests: [string, string, CancelAnswer][]
 }
 
 export function decodeWaits(text: string | null): AgentWaits {
   const stored = text === null ? {} : (JSON.parse(text) as Partial<AgentWaits>)
-  return { steps: [], timers: [], signals: [], queued: {}, since: null, stop: null, ...stored }
+  const none = { steps: [], timers: [], signals: [], queued: {}, cancelled: [], requests: [] }
+  return { ...none, since: null, stop: null, ...stored }
 }
 
 /** Only what there is: most agents wait for one thing. */
-export function encodeWaits({ steps, timers, signals, queued, since, stop }: AgentWaits): string | null {
+export function encodeWaits(waits: AgentWaits): string | null {
+  const { steps, timers, signals, queued, since, stop, cancelled, requests } = waits
   const kept = {
     ...(steps.length && { steps }),
     ...(timers.length && { timers }),
@@ -30,6 +37,8 @@ export function encodeWaits({ steps, timers, signals, queued, since, stop }: Age
     ...(Object.keys(queued).length && { queued }),
     ...(since !== null && { since }),
     ...(stop !== null && { stop }),
+    ...(cancelled.length && { cancelled }),
+    ...(requests.length && { requests }),
   }
   return Object.keys(kept).length ? JSON.stringify(kept) : null
 }

@@ -1,8 +1,8 @@
 /** Work explained with what is above and below it: which limit of the whole line ends first. Pure. */
 import { workName } from '../core/own-work.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { explainAgent } from './agent-view.ts'
-import { readablePolicy } from './policy-text.ts'
 import { activeLimits } from './task-limits.ts'
 import { explainTask } from './task-view.ts'
 

@@ -143,7 +143,7 @@ export class TaskBatch {
     yield* this.#agents.prepare(rest.flatMap(({ command }) => (command.type === 'agent' ? [command] : [])))
     for (const { command, index } of rest) {
       if (isReport(command)) this.answers[index] = this.#decide(command)
-      if (command.type === 'agent') this.answers[index] = this.#decideAgent(command)
+      if (command.type === 'agent' && !isCancel(command)) this.answers[index] = this.#decideAgent(command)
     }
     for (const { command, index } of rest) {
       if (command.type === 'fire') this.answers[index] = yield* this.#fire()
@@ -151,6 +151,7 @@ export class TaskBatch {
     }
     for (const { command, index } of rest) {
       if (command.type === 'input' && !isReport(command)) this.answers[index] = this.#decide(command)
+      if (command.type === 'agent' && isCancel(command)) this.answers[index] = this.#decideAgent(command)
     }
     yield* this.#agents.propagate()
     this.#agents.startTurns()
@@ -434,6 +435,10 @@ const ACCEPTED: Answer = { type: 'accepted' }
 const NONE: ReadonlySet<string> = new Set()
 
 const REPORTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']
+
+function isCancel({ input }: Extract<Command, { type: 'agent' }>): boolean {
+  return input.type === 'cancel_child'
+}
 
 function isReport(command: Command): command is Extract<Command, { type: 'input' }> {
   return command.type === 'input' && REPORTS.includes(command.input.type)

@@ -4,12 +4,13 @@
  */
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
+import type { WorkKind } from '../core/own-work.ts'
 import type { AttemptStatus, Receipt, StopReason, TaskStatus, TimeoutKind } from '../core/states.ts'
+import { decodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { AttemptRow } from '../store/attempt-row.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { copyRow } from '../store/task-row.ts'
-import { decodePolicy } from './policy-text.ts'
 import type { TaskEventBody } from './task-event.ts'
 
 /** What has to happen outside the store, once the decision is committed. */
@@ -30,7 +31,7 @@ export type Effect =
   /** A turn may be claimed; `elsewhere`: by a peer, which has the agent in memory. */
   | { type: 'woken'; name: string; elsewhere: boolean }
   | { type: 'timeout_wakes'; agentId: string; taskId: string }
-  | { type: 'agent_settled'; name: string; status: TaskStatus; tookMs: number }
+  | { type: 'agent_settled'; work: { kind: WorkKind; name: string }; status: TaskStatus; tookMs: number }
 
 /** What a receipt is waited for beyond the grace. */
 export const RECEIPT_MS = 2_000

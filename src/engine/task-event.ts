@@ -45,6 +45,8 @@ export type TaskEventBody =
   | { type: 'turn_lost'; turn: number; nodeId: string }
   | { type: 'agent_parked'; reason: string; code: string; step: number | null }
   | { type: 'signal_received'; name: string }
+  /** Of workflows, recorded by the machine of graphs. */
+  | { type: 'token_timed_out'; timeoutType: string; policyApplied: string }
 
 /** Read from columns. */
 export type PlainEventBody =

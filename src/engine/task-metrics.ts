@@ -1,5 +1,7 @@
 /** Counters and histograms of what was committed, one registry per engine. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { WorkKind } from '../core/own-work.ts'
+import { workName } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { TaskEventBody } from './task-event.ts'
@@ -67,6 +69,22 @@ export class TaskMetrics {
   )
   readonly #turns = this.#counter('curfew_agent_turns_total', 'Turns that started', ['name'])
   readonly #parked = this.#counter('curfew_agents_parked_total', 'Agents that were parked', ['name', 'code'])
+  readonly #runs = this.#counter('curfew_runs_ended_total', 'Workflows and jobs that reached their outcome', [
+    'kind',
+    'name',
+    'outcome',
+  ])
+  readonly #runDuration = this.#histogram(
+    'curfew_run_duration_seconds',
+    'From the start of a workflow or job to its outcome',
+    ['kind', 'name', 'outcome'],
+    AGENT_SECONDS,
+  )
+  readonly #tokens = this.#counter('curfew_token_timeouts_total', 'Tokens that timed out', [
+    'workflow',
+    'type',
+    'policy',
+  ])
   readonly #slots = new Gauge({
     name: 'curfew_slots',
     help: 'Slots of this process by state',
@@ -106,6 +124,8 @@ export class TaskMetrics {
         return this.#lateness.labels(event.kind).observe(event.lateMs / 1_000)
       case 'agent_parked':
         return this.#parked.labels(name, event.code).inc()
+      case 'token_timed_out':
+        return this.#tokens.labels(workName(row), event.timeoutType, event.policyApplied).inc()
       case 'late_result':
         return this.#late.labels(queue, name).inc()
     }
@@ -115,10 +135,15 @@ export class TaskMetrics {
     this.#turns.labels(name).inc()
   }
 
-  agentEnded(name: string, status: TaskStatus, tookMs: number): void {
+  runEnded({ kind, name }: { kind: WorkKind; name: string }, status: TaskStatus, tookMs: number): void {
     const outcome = status === 'timed_out' ? 'timeout' : status
-    this.#agents.labels(name, outcome).inc()
-    this.#agentDuration.labels(name, outcome).observe(tookMs / 1_000)
+    if (kind === 'agent') {
+      this.#agents.labels(name, outcome).inc()
+      this.#agentDuration.labels(name, outcome).observe(tookMs / 1_000)
+    } else {
+      this.#runs.labels(kind, name, outcome).inc()
+      this.#runDuration.labels(kind, name, outcome).observe(tookMs / 1_000)
+    }
   }
 
   repaired(): void {

@@ -5,14 +5,14 @@
  */
 import type { Failure } from '../core/failure.ts'
 import { MAX_BRANCHES, MAX_PASSED_NODES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
-import { evaluateCondition } from '../definitions/mapping.ts'
 import { runOutput, writeMappings, writeOutput } from '../definitions/node-output.ts'
 import { executionLimits } from '../definitions/workflow-limits.ts'
 import type { NodeModel, TransitionModel } from '../definitions/workflow-model.ts'
 import type { WorkflowPlan } from '../definitions/workflow-plan.ts'
 import { requestWork } from './graph-action.ts'
-import type { Join, JoinCounts, Membership, Token } from './graph-scope.ts'
-import { Branch, joinCounts, Scope } from './graph-scope.ts'
+import { GraphRoutes, joins } from './graph-routes.ts'
+import type { Join, Membership, Origin, Token } from './graph-scope.ts'
+import { Branch, isOver, joinCounts, Scope } from './graph-scope.ts'
 import type {
   GraphCommand,
   GraphEnd,
@@ -23,9 +23,17 @@ import type {
   TokenStatus,
   WorkEnd,
 } from './graph-types.ts'
-import type { Origin } from './graph-values.ts'
-import { GraphValues, TOO_MANY_TOKENS, tooDeep, tooManyBranches } from './graph-values.ts'
+import {
+  endless,
+  GraphValues,
+  TOO_MANY_TOKENS,
+  tooDeep,
+  tooManyBranches,
+  unreachable,
+} from './graph-values.ts'
 import { JoinTimers } from './join-timers.ts'
+
+const START: Origin = { scopes: [], result: undefined, join: null, passed: 0 }
 
 export class GraphRun {
   readonly plan: WorkflowPlan
@@ -36,26 +44,26 @@ export class GraphRun {
   /** Tokens that run or wait, and scopes that are open, outside every branch. */
   #live = 0
   readonly #timers: JoinTimers
-  readonly #loops = new Map<TransitionModel, Map<Branch | null, number>>()
+  readonly #routes: GraphRoutes
   #todo: (() => void)[] = []
+  /** Joins that had their first arrival since something happened. */
+  #begun: Join[] = []
   #commands: GraphCommand[] = []
-  /** Nodes without work that were passed since something happened. */
-  #passed = 0
 
   constructor(plan: WorkflowPlan, input: unknown) {
     this.plan = plan
     this.values = new GraphValues(input)
+    this.#routes = new GraphRoutes(plan, this.values)
     this.#timers = new JoinTimers(plan, (command) => this.#commands.push(command))
   }
 
   start(): GraphCommand[] {
-    this.#todo.push(() => this.#enter(this.plan.start, { scopes: [], result: undefined, join: null }))
+    this.#todo.push(() => this.#enter(this.plan.start, START))
     return this.#settle()
   }
 
   happen(happening: GraphHappening): GraphCommand[] {
     if (this.end) return []
-    this.#passed = 0
     if (happening.type === 'time') this.#time(happening.timer)
     else if (happening.type === 'stopped') this.#stopped(happening.reason)
     else this.#workEnded(this.tokens[happening.token] as Token, happening.end)
@@ -66,6 +74,9 @@ export class GraphRun {
     for (let i = 0; i < this.#todo.length && !this.end; i++) this.#todo[i]?.()
     this.#todo = []
     if (!this.end && this.#live === 0) this.#complete()
+    for (const join of this.#begun)
+      if (!this.end && !join.fired && !join.scope.closed) this.#timers.start(join)
+    this.#begun = []
     return this.#commands.splice(0)
   }
 
@@ -77,6 +88,7 @@ export class GraphRun {
 
   /** What is still open is left to whoever drives it: it stops with the run. */
   #finish(end: GraphEnd): void {
+    if (this.end) return
     this.end = end
     for (const token of this.tokens) if (isLive(token)) token.status = 'cancelled'
   }
@@ -95,7 +107,7 @@ export class GraphRun {
 
   #enter(node: NodeModel, origin: Origin): void {
     const { scopes } = origin
-    if (scopes.some(({ scope, branch }) => scope.closed || branch.failed)) return
+    if (this.end || isOver(scopes)) return
     if (this.tokens.length >= MAX_TOKENS) return this.#finish({ status: 'failed', failure: TOO_MANY_TOKENS })
     const token: Token = {
       no: this.tokens.length,
@@ -106,12 +118,15 @@ export class GraphRun {
       timeoutType: null,
       result: origin.result,
       join: origin.join,
-      waitsAt: null,
+      passed: origin.passed,
+      works: false,
+      waits: 0,
+      holds: scopes,
       late: false,
     }
     this.tokens.push(token)
     this.#hold(scopes)
-    for (const { scope } of scopes) scope.members.add(token)
+    for (const { branch } of scopes) branch.members.add(token)
     this.#begin(token)
   }
 
@@ -130,32 +145,33 @@ export class GraphRun {
     const requested = requestWork(node, action, this.values.variables(token))
     if (!requested.ok) return this.#tokenFailed(token, 'failed', requested.failure)
     token.status = requested.work.kind === 'workflow' ? 'waiting_for_subworkflow' : 'dispatched'
+    token.works = true
     const limits = executionLimits(node, action)
     this.#commands.push({ type: 'run', token: token.no, node, action, work: requested.work, limits })
   }
 
   /** A node without work. A circle of them would never give anybody else a turn. */
   #pass(token: Token, result: unknown): void {
-    if (++this.#passed > MAX_PASSED_NODES) {
-      const message = `${MAX_PASSED_NODES} nodes were passed without any work; node ${token.node.id} is one of them`
-      return this.#tokenFailed(token, 'failed', { code: 'endless_loop', message, retryable: false })
-    }
+    if (++token.passed > MAX_PASSED_NODES) return this.#tokenFailed(token, 'failed', endless(token.node.id))
     this.#todo.push(() => this.#completed(token, result))
   }
 
   #workEnded(token: Token, end: WorkEnd): void {
     if (!isLive(token)) return
-    if (end.status === 'completed') return this.#completed(token, end.output)
-    if (token.late) return this.#leave(token, end.status)
+    token.works = false
+    if (end.status === 'completed') {
+      token.passed = 0
+      for (const { branch } of token.scopes) branch.worked = true
+      return this.#completed(token, end.output)
+    }
     if (end.status === 'timed_out') {
       const limits = executionLimits(token.node, this.plan.action(token.node))
       // A limit of the whole task, or of its queue, is final.
       const retries = ['execution', 'workflow', 'agent', null].includes(end.timeoutKind)
         ? limits.retryLimit
         : 0
-      const again = token.retries < retries
-      const ms = end.timeoutKind === 'queue' ? limits.queueTimeout.ms : limits.timeout.ms
-      this.#recordTimeout(token, 'execution', ms, again ? 'retry' : 'fail')
+      const again = token.retries < retries && !end.final && !token.late
+      this.#recordTimeout(token, 'execution', end.timeoutMs ?? null, again ? 'retry' : 'fail')
       if (again) {
         token.retries++
         token.timeoutType = null
@@ -173,69 +189,46 @@ export class GraphRun {
     const written = writeOutput(token.node, values.variables(token), values.contexts(token.scopes))
     if (!written.ok) return this.#tokenFailed(token, 'failed', written.failure)
     values.keep(token.scopes, written.contexts)
-    if (token.scopes.length === 0) {
-      values.result = result
-      values.join = token.join ?? values.join
-    }
+    values.completed(token)
     this.#route(token)
   }
 
-  /** The first tier with a match fires all its matches. */
+  /** It arrives first: what the same branch does besides cannot take its vote away. */
   #route(token: Token): void {
-    const matches: TransitionModel[] = []
-    for (const tier of this.plan.tiers(token.node.id)) {
-      for (const transition of tier) {
-        if (!this.#mayLoop(transition, token)) continue
-        const place = `transition ${transition.id}: condition`
-        const holds = evaluateCondition(transition.condition, this.values.variables(token), place)
-        if (!holds.ok) return this.#tokenFailed(token, 'failed', holds.failure)
-        if (holds.value) matches.push(transition)
-      }
-      if (matches.length) break
-    }
-    const opened = new Map<string, TransitionModel[]>()
-    let waits = false
-    for (const transition of matches) {
-      this.#countLoop(transition, token)
-      const innermost = token.scopes.at(-1)
-      if (innermost && transition.synchronization?.siblingGroup === innermost.scope.group) {
-        waits = this.#arrive(token, innermost, transition) || waits
-      } else if (transition.group !== undefined) {
-        const sharing = opened.get(transition.group)
-        if (sharing) sharing.push(transition)
-        else opened.set(transition.group, [transition])
-      } else this.#enter(this.plan.nodes.get(transition.to) as NodeModel, token)
-      if (this.end || !isLive(token)) return
-    }
-    for (const transitions of opened.values()) this.#open(transitions, token)
-    if (!waits && isLive(token)) this.#leave(token, 'completed')
+    const routes = this.#routes.of(token)
+    if (!routes.ok) return this.#tokenFailed(token, 'failed', routes.failure)
     const innermost = token.scopes.at(-1)
-    if (waits && innermost && matches.length > 1) innermost.scope.forked = true
-  }
-
-  #mayLoop(transition: TransitionModel, token: Token): boolean {
-    if (!transition.loop) return true
-    const taken = this.#loops.get(transition)?.get(token.scopes.at(-1)?.branch ?? null) ?? 0
-    return taken < transition.loop.maxIterations
-  }
-
-  #countLoop(transition: TransitionModel, token: Token): void {
-    if (!transition.loop) return
-    const counts = this.#loops.get(transition) ?? new Map<Branch | null, number>()
-    const branch = token.scopes.at(-1)?.branch ?? null
-    counts.set(branch, (counts.get(branch) ?? 0) + 1)
-    this.#loops.set(transition, counts)
+    const [joining = [], leading = []] = [true, false].map((isJoin) =>
+      routes.transitions.filter((transition) => joins(transition, innermost?.scope) === isJoin),
+    )
+    for (const transition of joining) this.#arrive(token, innermost as Membership, transition)
+    const opened = new Map<string, TransitionModel[]>()
+    for (const transition of leading) {
+      this.#routes.take(transition, token.scopes)
+      if (transition.group === undefined) this.#enter(this.#nodeAfter(transition), token)
+      else opened.set(transition.group, [...(opened.get(transition.group) ?? []), transition])
+    }
+    for (const transitions of opened.values()) {
+      const failure = this.#open(transitions, token)
+      if (failure) return this.#tokenFailed(token, 'failed', failure)
+    }
+    if (this.end) return
+    if (token.waits > 0) this.#judge((innermost as Membership).scope)
+    else if (isLive(token)) this.#leave(token, 'completed')
   }
 
   /** It ends where it is. */
   #leave(token: Token, status: TokenStatus): void {
-    const { waitsAt, late } = token
     token.status = status
-    token.waitsAt = null
-    for (const { scope } of token.scopes) scope.members.delete(token)
-    if (late) return
-    // One that waits has already left its branch.
-    this.#release(waitsAt ? token.scopes.slice(0, -1) : token.scopes)
+    token.waits = 0
+    for (const { branch } of token.scopes) branch.members.delete(token)
+    this.#letGo(token)
+  }
+
+  #letGo(token: Token): void {
+    const { holds } = token
+    token.holds = null
+    if (holds) this.#release(holds)
   }
 
   #tokenFailed(token: Token, status: 'failed' | 'timed_out' | 'cancelled', failure: Failure): void {
@@ -245,20 +238,21 @@ export class GraphRun {
     }
     // The scopes around it decide before it is gone: an empty branch would count as one that ended elsewhere.
     token.status = status
-    this.#fail(token.scopes, failure)
+    this.#fail(token.scopes, failure, status)
     if (!this.end) this.#leave(token, status)
   }
 
   /** The innermost scope that tolerates it has one branch less; without one it is the end of the run. */
-  #fail(scopes: readonly Membership[], failure: Failure): void {
-    for (let depth = scopes.length - 1; depth >= 0; depth--) {
-      const { scope, branch } = scopes[depth] as Membership
+  #fail(scopes: readonly Membership[], failure: Failure, status: TokenStatus): void {
+    for (const { scope, branch } of scopes.toReversed()) {
       if (scope.closed || branch.failed) return
       if (!scope.toleratesFailure) continue
       branch.failed = true
       scope.failures++
-      for (const token of [...scope.members]) if (isIn(token.scopes, branch)) this.#setLate(token, false)
-      for (const inner of [...scope.inner]) if (isIn(inner.outer, branch)) this.#close(inner, false)
+      if (status === 'timed_out') scope.timeouts++
+      for (const inner of [...branch.inner]) this.#close(inner, false)
+      // One that has arrived keeps its vote.
+      for (const token of [...branch.members]) if (token.waits === 0) this.#setLate(token, false)
       return
     }
     this.#finish({ status: 'failed', failure })
@@ -283,65 +277,71 @@ export class GraphRun {
     branch.settled = true
     scope.unsettled--
     scope.running--
-    this.#startBranches(scope)
+    for (const join of scope.joins) if (join.arrived.has(branch.index)) join.unsettled--
     this.#judge(scope)
+    this.#startBranches(scope)
   }
 
-  /** After its join, if there was one. */
-  #travel(transition: TransitionModel, origin: Origin): void {
-    if (transition.group !== undefined) this.#open([transition], origin)
-    else this.#enter(this.plan.nodes.get(transition.to) as NodeModel, origin)
+  #nodeAfter(transition: TransitionModel): NodeModel {
+    return this.plan.nodes.get(transition.to) as NodeModel
   }
 
-  #open(transitions: readonly TransitionModel[], origin: Origin): void {
+  /** Answers why it cannot be opened. */
+  #open(transitions: readonly TransitionModel[], origin: Origin): Failure | null {
+    if (this.end || isOver(origin.scopes)) return null
     const group = transitions[0]?.group as string
-    const joins = this.plan.joins(group)
     const branches: Branch[] = []
     for (const transition of transitions) {
       const contexts = this.values.branches(transition, origin)
-      if (!Array.isArray(contexts)) return this.#fail(origin.scopes, contexts)
+      if (!Array.isArray(contexts)) return contexts
       for (const context of contexts) {
         const index = branches.length
         branches.push(new Branch(index, transition, { ...context, index }))
       }
     }
-    if (branches.length > MAX_BRANCHES)
-      return this.#fail(origin.scopes, tooManyBranches(group, branches.length))
-    if (origin.scopes.length >= MAX_SCOPE_DEPTH) return this.#fail(origin.scopes, tooDeep(group))
+    if (branches.length > MAX_BRANCHES) return tooManyBranches(group, branches.length)
+    if (origin.scopes.length >= MAX_SCOPE_DEPTH) return tooDeep(group)
+    if (origin.passed >= MAX_PASSED_NODES) return endless(transitions[0]?.to as string)
     const maxParallel = Math.min(...transitions.map((transition) => transition.maxParallel ?? Infinity))
-    const scope = new Scope({ group, outer: origin.scopes, branches, maxParallel, joins })
+    const scope = new Scope({ group, origin, branches, maxParallel, joins: this.plan.joins(group) })
     this.scopes.push(scope)
-    for (const outer of origin.scopes) outer.scope.inner.add(scope)
+    for (const { branch } of origin.scopes) branch.inner.add(scope)
     this.#hold(scope.outer)
-    if (branches.length > 0) return this.#startBranches(scope)
+    if (branches.length > 0) this.#startBranches(scope)
+    else this.#todo.push(() => this.#openedEmpty(scope))
+    return null
+  }
+
+  #openedEmpty(scope: Scope): void {
     const [join] = scope.joins
+    if (scope.closed) return
     if (join) this.#fire(join, 0)
-    else this.#close(scope, false)
+    this.#close(scope, false)
   }
 
   #startBranches(scope: Scope): void {
     while (!scope.closed && scope.next < scope.branches.length && scope.running < scope.maxParallel) {
       const branch = scope.branches[scope.next++] as Branch
       scope.running++
-      const to = this.plan.nodes.get(branch.transition.to) as NodeModel
-      this.#enter(to, { scopes: [...scope.outer, { scope, branch }], result: undefined, join: null })
+      const scopes = [...scope.outer, { scope, branch }]
+      const { result, join, passed } = scope.origin
+      this.#enter(this.#nodeAfter(branch.transition), { scopes, result, join, passed })
       if (this.end) return
     }
   }
 
-  /** Answers whether the token waits now. */
-  #arrive(token: Token, { scope, branch }: Membership, transition: TransitionModel): boolean {
+  #arrive(token: Token, { scope, branch }: Membership, transition: TransitionModel): void {
     const join = scope.joins.find((one) => one.transition === transition)
-    if (!join || join.fired || join.arrived.has(branch.index)) return false
+    if (!join || join.fired || join.arrived.has(branch.index)) return
     join.arrived.set(branch.index, { token, context: branch.context })
+    join.unsettled++
+    if (join.arrived.size === 1) this.#begun.push(join)
+    if (token.waits++ > 0) return
     token.status = 'waiting_for_siblings'
-    token.waitsAt = join
+    // Its branch may be over; what is around it is not.
+    token.holds = scope.outer
     branch.live--
-    if (branch.live > 0) scope.forked = true
-    else this.#todo.push(() => this.#branchSettled(scope, branch))
-    if (join.arrived.size === 1) this.#timers.start(join)
-    this.#todo.push(() => this.#judge(scope))
-    return true
+    if (branch.live === 0) this.#todo.push(() => this.#branchSettled(scope, branch))
   }
 
   #judge(scope: Scope): void {
@@ -349,54 +349,73 @@ export class GraphRun {
       if (scope.closed || this.end) return
       const verdict = join.fired ? 'wait' : join.verdict()
       if (verdict === 'fire') this.#fire(join, 0)
+      // Of several joins, one that nobody comes to is just not taken.
       else if (verdict === 'unreachable' && (scope.joins.length === 1 || join.arrived.size > 0)) {
-        const { expected, arrived } = joinCounts(join, 0)
-        const message = `the join at transition ${join.transition.id} can no longer be met: ${arrived} of ${expected} branches arrived, ${scope.failures} failed`
-        this.#joinFailed(join, 'failed', { code: 'quorum_unreachable', message, retryable: false })
+        this.#joinFailed(join, 'failed', unreachable(join))
       }
     }
-    if (!scope.closed && scope.unsettled === 0) this.#close(scope, false)
+    if (scope.closed || this.end || scope.unsettled > 0) return
+    const [first] = scope.joins
+    const isFutile = scope.failures > 0 && !scope.joins.some(({ fired }) => fired)
+    if (first && isFutile) this.#joinFailed(first, 'failed', unreachable(first))
+    else this.#close(scope, false)
   }
 
-  #fire(join: Join, timedOut: number): void {
+  /** `waitedFor`: branches that did not come in time. */
+  #fire(join: Join, waitedFor: number): void {
     const { scope, transition, rules } = join
-    join.fired = true
-    const origin: Origin = { scopes: scope.outer, result: null, join: joinCounts(join, timedOut) }
+    const counts = joinCounts(join, waitedFor)
     const merged = this.values.merge(join)
     if (!merged.ok) return this.#joinFailed(join, 'failed', merged.failure)
-    origin.result = merged.value
-    const { expected, arrived } = origin.join as JoinCounts
+    join.fired = true
+    this.#timers.clear(join)
+    this.#routes.take(transition, scope.outer)
+    const { expected, arrived } = counts
     const event = { type: 'join_fired', transition: transition.id, expected, arrived } as const
-    this.#record({ ...event, timedOut: timedOut > 0 })
-    for (const { token } of join.arrived.values()) this.#leave(token, 'completed')
-    this.#travel(transition, origin)
-    if (!this.end) this.#close(scope, rules.late === 'cancel')
+    this.#record({ ...event, timedOut: waitedFor > 0 })
+    let { passed } = scope.origin
+    for (const { token } of join.arrived.values()) {
+      passed = Math.max(passed, token.passed)
+      if (isLive(token) && --token.waits === 0) this.#leave(token, 'completed')
+    }
+    const origin = { scopes: scope.outer, result: merged.value, join: counts, passed: passed + 1 }
+    if (transition.group === undefined) this.#enter(this.#nodeAfter(transition), origin)
+    else {
+      const failure = this.#open([transition], origin)
+      if (failure) return this.#joinFailed(join, 'failed', failure)
+    }
+    if (!this.end && scope.joins.every(({ fired }) => fired)) this.#close(scope, rules.late === 'cancel')
   }
 
   /** As if the token that opened the scope had failed. */
   #joinFailed(join: Join, status: 'failed' | 'timed_out', failure: Failure): void {
-    for (const { token } of join.arrived.values()) this.#leave(token, status)
-    this.#fail(join.scope.outer, failure)
-    if (!this.end) this.#close(join.scope, true)
+    const { scope, transition } = join
+    const { code, message } = failure
+    this.#record({ type: 'join_failed', transition: transition.id, code, message })
+    for (const { token } of join.arrived.values()) if (isLive(token)) this.#leave(token, status)
+    this.#close(scope, true)
+    this.#fail(scope.outer, failure, status)
   }
 
   /** What has not started never does; what runs ends its present node, or is stopped. */
   #close(scope: Scope, stop: boolean): void {
     if (scope.closed) return
     scope.closed = true
-    for (const outer of scope.outer) outer.scope.inner.delete(scope)
-    for (const inner of [...scope.inner]) this.#close(inner, stop)
-    for (const token of [...scope.members]) this.#setLate(token, stop)
+    for (const { branch } of scope.outer) branch.inner.delete(scope)
     for (const join of scope.joins) this.#timers.clear(join)
+    for (const { inner, members } of scope.branches.slice(0, scope.next)) {
+      for (const one of [...inner]) this.#close(one, stop)
+      for (const token of [...members]) this.#setLate(token, stop)
+    }
     this.#release(scope.outer)
   }
 
   #setLate(token: Token, stop: boolean): void {
     if (token.late || !isLive(token)) return
-    if (token.waitsAt) return this.#leave(token, 'cancelled')
-    this.#release(token.scopes)
+    if (token.waits > 0) return this.#leave(token, 'cancelled')
     token.late = true
-    if (stop) this.#commands.push({ type: 'stop', token: token.no })
+    this.#letGo(token)
+    if (stop && token.works) this.#commands.push({ type: 'stop', token: token.no })
   }
 
   #time(timer: number): void {
@@ -412,10 +431,13 @@ export class GraphRun {
       return this.#record({ type: 'join_warning', transition: transition.id, percent, remainingMs })
     }
     join.timeoutTimer = null
-    const usable = [...join.arrived.values()].some(({ context }) => context.output !== undefined)
+    const usable = [...join.arrived.keys()].some((index) => scope.branches[index]?.worked)
     const proceeds = rules.onTimeout === 'proceed_with_available' && usable
     const policy: PolicyApplied = rules.onTimeout
-    for (const { token } of join.arrived.values()) this.#recordTimeout(token, 'synchronization', ms, policy)
+    for (const { token } of join.arrived.values()) {
+      // At several joins it waits all the same once.
+      if (token.timeoutType === null) this.#recordTimeout(token, 'synchronization', ms, policy)
+    }
     if (proceeds) return this.#fire(join, join.pending)
     const message =
       rules.onTimeout === 'fail'
@@ -446,8 +468,4 @@ export class GraphRun {
 
 export function isLive({ status }: Token): boolean {
   return status === 'dispatched' || status === 'waiting_for_siblings' || status === 'waiting_for_subworkflow'
-}
-
-function isIn(scopes: readonly Membership[], branch: Branch): boolean {
-  return scopes.some((membership) => membership.branch === branch)
 }

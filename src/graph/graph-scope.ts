@@ -177,3 +177,8 @@ export function joinCounts(join: Join, waitedFor: number): JoinCounts {
   const arrived = join.arrived.size
   return { expected, arrived, missing: expected - arrived, timed_out: timeouts + waitedFor }
 }
+
+/** What is inside goes no further. */
+export function isOver(scopes: readonly Membership[]): boolean {
+  return scopes.some(({ scope, branch }) => scope.closed || branch.failed)
+}

@@ -34,6 +34,10 @@ export type WorkEnd =
       status: 'failed' | 'timed_out' | 'cancelled'
       failure: Failure
       timeoutKind: TimeoutKind | null
+      /** How long that limit was. */
+      timeoutMs?: number | null
+      /** Not to be tried again: it never started, or still runs. */
+      final?: boolean
     }
 
 export type GraphHappening =
@@ -74,6 +78,7 @@ export type GraphEvent =
     }
   | { type: 'token_failed'; tokenId: number; nodeId: string; code: string; message: string }
   | { type: 'join_fired'; transition: string; expected: number; arrived: number; timedOut: boolean }
+  | { type: 'join_failed'; transition: string; code: string; message: string }
   | { type: 'join_warning'; transition: string; percent: number; remainingMs: number }
 
 export type GraphEnd =

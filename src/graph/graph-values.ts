@@ -1,7 +1,7 @@
 /** The values of a graph run: its input, state and output, and what expressions at a token can see of them. */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
-import { MAX_BRANCHES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
+import { MAX_BRANCHES, MAX_PASSED_NODES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
 import type { Contexts, JsonObject } from '../definitions/context-path.ts'
 import { writeContext } from '../definitions/context-path.ts'
 import type { Variables } from '../definitions/expression.ts'
@@ -9,6 +9,7 @@ import { mergeOutputs } from '../definitions/join-merge.ts'
 import { evaluateExpression } from '../definitions/mapping.ts'
 import type { TransitionModel } from '../definitions/workflow-model.ts'
 import type { Join, JoinCounts, Membership, Origin, Token } from './graph-scope.ts'
+import { joinCounts } from './graph-scope.ts'
 
 export class GraphValues {
   readonly input: unknown
@@ -16,8 +17,6 @@ export class GraphValues {
   output: JsonObject = {}
   /** The last result outside branches, and the last join before it. */
   result: unknown = null
-  join: JoinCounts | undefined
-  /** Of the last join before it. */
   join: JoinCounts | undefined
 
   constructor(input: unknown) {
@@ -121,4 +120,15 @@ export const TOO_MANY_TOKENS: Failure = {
   code: 'too_many_tokens',
   message: `the run has had ${MAX_TOKENS} tokens: more is not allowed`,
   retryable: false,
+}
+
+export function unreachable(join: Join): Failure {
+  const { expected, arrived } = joinCounts(join, 0)
+  const message = `the join at transition ${join.transition.id} can no longer be met: ${arrived} of ${expected} branches arrived, ${join.scope.failures} failed`
+  return { code: 'quorum_unreachable', message, retryable: false }
+}
+
+export function endless(nodeId: string): Failure {
+  const message = `${MAX_PASSED_NODES} nodes were passed without any work; node ${nodeId} is one of them`
+  return { code: 'endless_loop', message, retryable: false }
 }

@@ -4,11 +4,18 @@ import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import type { WorkflowPlan } from '../definitions/workflow-plan.ts'
 import { planWorkflow } from '../definitions/workflow-plan.ts'
 
+/** Everything a run may begin, at any depth: whoever runs it need not know a definition itself. */
+export interface RunDefinitions {
+  workflows: Record<string, WorkflowModel>
+  /** As stored with a task or agent: what differs from the defaults. */
+  tasks: Record<string, string>
+  agents: Record<string, string>
+}
+
 export interface WorkflowStart {
   hash: string
   model: WorkflowModel
-  /** Those it may call, at any depth. */
-  workflows: Record<string, WorkflowModel>
+  definitions: RunDefinitions
   input: unknown
   /** A workflow above it says that all below it inherits its deadline. */
   inherit?: boolean
@@ -17,7 +24,7 @@ export interface WorkflowStart {
 export interface JobStart {
   hash: string
   model: JobModel
-  workflows: Record<string, WorkflowModel>
+  definitions: RunDefinitions
 }
 
 const plans = new Map<string, WorkflowPlan>()

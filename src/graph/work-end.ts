@@ -5,8 +5,10 @@ import type { WorkEnd } from './graph-types.ts'
 /** What a handle that did not complete says. */
 export function badEnd(error: unknown): WorkEnd {
   if (error instanceof TaskTimedOut) {
-    const failure = { code: `${error.kind}_timeout`, message: error.message, retryable: false }
-    return { status: 'timed_out', failure, timeoutKind: error.kind }
+    const { kind, timeoutMs, startedAt, receipt } = error
+    const failure = { code: `${kind}_timeout`, message: error.message, retryable: false }
+    const final = startedAt === null || receipt === 'abandoned'
+    return { status: 'timed_out', failure, timeoutKind: kind, timeoutMs, final }
   }
   if (error instanceof TaskFailed) {
     const { failure } = error
@@ -21,6 +23,7 @@ export function badEnd(error: unknown): WorkEnd {
 
 /** As the node that began it sees it: a child that fails on its timeout has timed out all the same. */
 export function nodeEnd(error: unknown): WorkEnd {
-  const timedOut = error instanceof TaskFailed && error.failure.code === 'workflow_timeout'
-  return timedOut ? { status: 'timed_out', failure: error.failure, timeoutKind: 'workflow' } : badEnd(error)
+  if (!(error instanceof TaskFailed) || error.timeoutKind === null) return badEnd(error)
+  const { failure, timeoutKind, timeoutMs, attempts } = error
+  return { status: 'timed_out', failure, timeoutKind, timeoutMs, final: attempts === 0 }
 }

@@ -6,13 +6,13 @@ import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_PAGE } from '../core/limits.ts'
 import { idPrefix, JOB, WORKFLOW } from '../core/own-work.ts'
-import type { CancelAnswer, TaskStatus } from '../core/states.ts'
+import type { CancelAnswer } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
+import { encodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { WaitedFor } from '../engine/agent-view.ts'
 import { explainAgent, MAX_SHOWN } from '../engine/agent-view.ts'
 import { explainTree, MAX_EXPLAINED } from '../engine/explain-tree.ts'
-import { encodePolicy } from '../engine/policy-text.ts'
 import type { Answer } from '../engine/task-batch.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
 import { attemptViews, explainTask, taskEvents, taskView } from '../engine/task-view.ts'
@@ -38,9 +38,10 @@ import type {
   WaitView,
 } from '../wire/task-service.ts'
 import { GatheredReads } from './gathered-reads.ts'
+import type { MemberCancel } from './job-views.ts'
+import { memberCancel, memberViews } from './job-views.ts'
 import type { Manager } from './manager.ts'
-import type { CancelRequest } from './run-views.ts'
-import { cancelRequests, memberViews, runView } from './run-views.ts'
+import { runView } from './run-views.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
 
 interface Parts {
@@ -234,32 +235,56 @@ export class LocalTaskService implements TaskService {
 
   async members(id: string): Promise<MemberView[]> {
     const { store } = this.#parts
-    const { row } = await this.#record(id)
-    if (row.name !== JOB) refused(id, { type: 'unchanged', reason: 'it is not a job' })
-    return store.read(() => memberViews(store.statements, row))
+    const row = (await this.#rows.read(id)) ?? refused(id, { type: 'not_found' })
+    return store.read(() => memberViews(store.statements, jobRow(row)))
   }
 
-  /** Intent first: it is stored before it is answered. */
+  /** Its intent stands in the job's row before it is answered. */
   async cancelMember(
     jobId: string,
     id: string,
     { dependents, requestId }: { dependents: boolean; requestId: string | null },
   ): Promise<CancelAnswer> {
-    const { store } = this.#parts
-    const members = await this.members(jobId)
-    const earlier = await store.read(() => cancelRequests(store.statements, jobId))
-    const same = earlier.find((request) => requestId !== null && request.requestId === requestId)
-    if (same) return same.answer
-    const member = members.find((one) => one.id === id)
-    if (!member) return 'not_found'
-    const answer = cancelAnswer(
-      member.status,
-      earlier.some((request) => request.id === id),
-    )
-    const request: CancelRequest = { id, dependents, requestId, answer }
-    const job = await this.get(jobId)
-    if (job && !isEnded(job.status)) await this.#signal(jobId, CANCEL_MEMBER, JSON.stringify(request))
-    return answer
+    const { store, manager } = this.#parts
+    const row = await this.#rows.read(jobId)
+    const about = row && (await store.read(() => memberCancel(store.statements, jobRow(row), id)))
+    if (!about) return 'not_found'
+    const { status } = about
+    const answer = await manager.submit({
+      type: 'agent',
+      agentId: jobId,
+      input: {
+        ...{ type: 'cancel_child', title: id, status, requestId, children: [] },
+        below: dependents ? about.dependents : [],
+        signal: { name: CANCEL_MEMBER, value: JSON.stringify({ id, dependents } satisfies MemberCancel) },
+      },
+    })
+    if (answer.type === 'cancel') return answer.answer
+    if (answer.type !== 'unchanged') return refused(jobId, answer)
+    // The job is over, or stops: whatever has not ended by itself stops with it.
+    const member = (await this.members(jobId)).find((one) => one.id === id)
+    return member && isEnded(member.status) && member.status !== 'cancelled'
+      ? 'already_completed'
+      : 'already_cancelled'
+  }
+
+  async memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
+    const { clock } = this.#parts
+    const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
+    for (let waitMs = FIRST_LOOK_MS; ; waitMs = Math.min(waitMs * 2, LONGEST_LOOK_MS)) {
+      const members = await this.members(jobId)
+      const member = members.find((one) => one.id === id) ?? noMember(jobId, id, members)
+      const leftMs = until - clock.monotonic()
+      if (member.runId === null && isEnded(member.status)) return member
+      if (member.runId === null && leftMs <= 0) return null
+      if (member.runId !== null) {
+        const settled = await this.settled(member.runId, leftMs === Infinity ? null : Math.max(leftMs, 0))
+        return settled && ((await this.members(jobId)).find((one) => one.id === id) ?? null)
+      }
+      // Without a run it may start, be cancelled or be skipped at any time: its turn comes with an end before it.
+      const before = runningBefore(member, members)
+      if (await this.settled(before ?? jobId, Math.min(waitMs, leftMs))) waitMs = FIRST_LOOK_MS / 2
+    }
   }
 
   async metrics(): Promise<MetricView[]> {
@@ -305,6 +330,10 @@ export class LocalTaskService implements TaskService {
 
 const WORDS: Record<string, string> = { g: 'agent', w: 'workflow', j: 'job' }
 
+/** How soon and how rarely a workflow that has no run yet is looked at again. */
+const FIRST_LOOK_MS = 20
+const LONGEST_LOOK_MS = 1_000
+
 /** Of an agent that was started alone. */
 const NOTHING_ABOVE = { parentId: null, rootId: null, step: null, detached: 0 } as const
 
@@ -320,11 +349,27 @@ function refused(id: string, answer: Answer, what = WORDS[id[0] ?? ''] ?? 'task'
   return unexpected(answer)
 }
 
-function cancelAnswer(status: TaskStatus, asked: boolean): CancelAnswer {
-  if (status === 'cancelled' || status === 'cancelling' || (asked && !isEnded(status)))
-    return 'already_cancelled'
-  if (isEnded(status)) return 'already_completed'
-  return status === 'pending' ? 'pending_cancelled' : 'cancelled'
+function jobRow(row: TaskRow): TaskRow {
+  return row.name === JOB ? row : refused(row.id, { type: 'unchanged', reason: 'it is not a job' })
+}
+
+function noMember(jobId: string, id: string, members: readonly MemberView[]): never {
+  throw new CurfewError('not_found', `job ${jobId} has no workflow '${id}'`, {
+    hint: `It has ${members.map((one) => one.id).join(', ')}.`,
+    fields: { jobId, id },
+  })
+}
+
+/** The run of one that it waits for, at any depth. */
+function runningBefore(member: MemberView, members: readonly MemberView[]): string | null {
+  const byId = new Map(members.map((one) => [one.id, one]))
+  const before = new Set(member.dependsOn)
+  for (const id of before) {
+    const { runId, status, dependsOn } = byId.get(id) as MemberView
+    if (runId !== null && !isEnded(status)) return runId
+    for (const other of dependsOn) before.add(other)
+  }
+  return null
 }
 
 function unexpected(answer: Answer): never {

@@ -7,6 +7,8 @@ import type { Clock, Randomness } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import type { WorkKind } from '../core/own-work.ts'
+import { workKind, workName } from '../core/own-work.ts'
 import { AgentMemory } from '../engine/agent-memory.ts'
 import { commitBatch } from '../engine/commit-batch.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
@@ -21,6 +23,7 @@ import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
 import { StoreError } from '../store/store-error.ts'
 import type { StoreTime } from '../store/store-time.ts'
+import type { TaskRow } from '../store/task-row.ts'
 import type { Settled } from '../wire/task-service.ts'
 import type { DownMessage, ManagerPort, WorkerHello, WorkerSession } from '../wire/worker-port.ts'
 import { DeadlineWatcher } from './deadline-watcher.ts'
@@ -254,12 +257,12 @@ export class Manager implements ManagerPort {
       this.metrics.recorded(row, event)
       if (event.type === 'agent_timed_out') {
         const { deadlineAt: deadline, lateMs } = event
-        logger.info({ agentId: row.id, agent: row.name, deadline, lateMs }, 'Agent timed out')
+        logger.info({ ...named(row), deadline, lateMs }, `${CALLED[workKind(row)]} timed out`)
       }
       if (event.type === 'agent_parked') {
         logger.error(
-          { agentId: row.id, agent: row.name, code: event.code, reason: event.reason },
-          'Agent parked',
+          { ...named(row), code: event.code, reason: event.reason },
+          `${CALLED[workKind(row)]} parked`,
         )
       }
       if (event.type === 'task_timed_out') {
@@ -318,7 +321,7 @@ export class Manager implements ManagerPort {
         else this.#claimIfWished()
         return
       case 'agent_settled':
-        return this.metrics.agentEnded(effect.name, effect.status, effect.tookMs)
+        return this.metrics.runEnded(effect.work, effect.status, effect.tookMs)
       case 'timeout_wakes':
         this.#options.logger.info(
           { agentId: effect.agentId, taskId: effect.taskId },
@@ -335,4 +338,12 @@ export class Manager implements ManagerPort {
     const [row] = await store.read(() => run(store.statements.nextDue(peers, horizon)))
     return row?.dueAt ?? null
   }
+}
+
+const CALLED: Record<WorkKind, string> = { task: 'Task', agent: 'Agent', workflow: 'Workflow', job: 'Job' }
+
+/** `agentId` and `agent`, `workflowId` and `workflow`, `jobId` and `job`. */
+function named(row: TaskRow): Record<string, string> {
+  const kind = workKind(row)
+  return { [`${kind}Id`]: row.id, [kind]: workName(row) }
 }

@@ -1,28 +1,24 @@
 /** Runs as they are now: rebuilt from their journals, by telling the machine again what has happened. */
 import type { JournalResult, WorkOutcome } from '../core/agent-journal.ts'
 import { JOURNAL_START } from '../core/agent-journal.ts'
-import type { Failure } from '../core/failure.ts'
 import { decodeJson } from '../core/json.ts'
-import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
-import type { CancelAnswer } from '../core/states.ts'
 import { outcomeError } from '../core/task-errors.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { decodeWaits } from '../engine/agent-waits.ts'
-import { readablePolicy } from '../engine/policy-text.ts'
 import { activeLimits } from '../engine/task-limits.ts'
 import { GraphDriver } from '../graph/graph-driver.ts'
 import { GraphRun, isLive } from '../graph/graph-run.ts'
 import type { Token } from '../graph/graph-scope.ts'
 import type { WorkEnd } from '../graph/graph-types.ts'
-import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
-import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
+import type { WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
-import { badEnd, nodeEnd } from '../graph/work-end.ts'
+import { nodeEnd } from '../graph/work-end.ts'
 import type { Work } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import type { JoinView, MemberView, RunView, TokenView } from '../wire/run-view.ts'
+import type { JoinView, RunView, TokenView } from '../wire/run-view.ts'
 import { journalPage } from './journal-pages.ts'
 
 /** Everything on record of an agent. */
@@ -160,65 +156,4 @@ function deadlineOf(token: Token, work: TaskRow | undefined, run: TaskRow): numb
   const limits = activeLimits(work, readablePolicy(work.policy))
   const latest = limits.filter(({ kind }) => kind !== 'heartbeat' && kind !== 'stuck')
   return latest.length === 0 ? null : Math.min(...latest.map(({ deadlineAt }) => deadlineAt))
-}
-
-export function* memberViews(statements: Statements, row: TaskRow): Work<MemberView[]> {
-  const { input, results } = yield* readJournal(statements, row.id)
-  const { model } = decodeJson(input) as JobStart
-  const rows = yield* run(statements.agents.childrenOf(row.id))
-  const job = rebuildJob(model, results, new Map(rows.map(({ step, title }) => [step, title])))
-  const runs = new Map(rows.map((one) => [one.title, one]))
-  return model.workflows.map(({ id, kind, name, dependsOn }): MemberView => {
-    const member = job.members.get(id)
-    const child = runs.get(id)
-    const base = { id, kind, name, dependsOn }
-    if (!child) {
-      const over = row.settledAt !== null || row.status !== 'running'
-      const status =
-        member?.status === 'pending' && over && row.status !== 'pending'
-          ? 'cancelled'
-          : (member?.status ?? 'pending')
-      const failure = member?.failure ?? null
-      return { ...base, status, runId: null, output: null, failure, timeoutKind: null }
-    }
-    const failure = child.failure === null ? null : (decodeJson(child.failure) as Failure)
-    const output = child.output === null ? null : decodeJson(child.output)
-    const { id: runId, status, timeoutKind } = child
-    return { ...base, status, runId, output, failure, timeoutKind }
-  })
-}
-
-/** Requests to cancel that the job has heard of, with what they were answered. */
-export interface CancelRequest {
-  id: string
-  dependents: boolean
-  requestId: string | null
-  answer: CancelAnswer
-}
-
-export function* cancelRequests(statements: Statements, jobId: string): Work<CancelRequest[]> {
-  const { results } = yield* readJournal(statements, jobId)
-  const heard = results.flatMap((result) => (result.type === 'signal' ? [result.value] : []))
-  const waiting = yield* run(statements.agents.signals(jobId, CANCEL_MEMBER, MAX_WAITING_SIGNALS))
-  return [...heard, ...waiting.map(({ value }) => value)].map((value) => decodeJson(value) as CancelRequest)
-}
-
-/** `memberOf`: which workflow the work of a step is. */
-function rebuildJob(
-  model: JobStart['model'],
-  results: readonly JournalResult[],
-  memberOf: ReadonlyMap<number | null, string | null>,
-): JobRun {
-  const job = new JobRun(model)
-  job.start()
-  for (const result of results) {
-    if (result.type === 'work') {
-      const id = memberOf.get(result.step) ?? ''
-      job.happen({ type: 'ended', id, end: workEnd(result.outcome, badEnd) })
-    } else if (result.type === 'signal') {
-      const { id, dependents } = decodeJson(result.value) as CancelRequest
-      job.happen({ type: 'cancel', id, dependents })
-    }
-  }
-  return job
 }

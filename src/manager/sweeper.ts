@@ -5,7 +5,7 @@
 import type { Clock, Timer } from '../core/clock.ts'
 import { MAX_SWEPT } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import { readablePolicy } from '../engine/policy-text.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import { run, runAll } from '../store/statement.ts'
 import type { SweptTask } from '../store/statements.ts'
 import type { Fence, Store } from '../store/store.ts'

@@ -115,6 +115,48 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
     })
   })
 
+  describe('a long input', () => {
+    const long = JSON.stringify({ text: 'x'.repeat(2_000) })
+    const inRow = async (id: string) => (await db.get(id)).input
+    const whole = async (id: string) =>
+      (await db.run(db.statements.agents.input(id))).map(({ input }) => input)
+
+    test('of an agent stands beside its row, which every step writes; that of a task, or a short one, in it', async () => {
+      const short = JSON.stringify({ text: 'x' })
+      await put(agentRow('g_1', { input: long }), agentRow('g_2', { input: short }))
+      await put({ ...newRow({ id: 't_1', input: long }), ...below('g_1', 'g_1', 0) })
+      expect([await inRow('g_1'), await inRow('g_2'), await inRow('t_1')]).toEqual(['', short, long])
+      expect([await whole('g_1'), await whole('g_2')]).toEqual([[long], [short]])
+    })
+
+    test('comes with the turn that is claimed', async () => {
+      await put(agentRow('g_1', { input: long, wokenAt: 5 }))
+      const claim = { now: 10, nodeId: 'n_1', token: 'a_1', names: ['research'], limit: 5 }
+      const claimed = await db.run(db.statements.agents.claimTurns({ ...claim, peers: [], patience: 0 }))
+      expect(claimed.map(({ id, input, attempt }) => ({ id, input, attempt }))).toEqual([
+        { id: 'g_1', input: long, attempt: 1 },
+      ])
+    })
+
+    test('of a child comes with the journal of its parent, whether or not it has ended', async () => {
+      const other = JSON.stringify({ text: 'y'.repeat(2_000) })
+      await put(agentRow('g_1'), agentRow('g_2', { ...below('g_1', 'g_1', 0), input: long }))
+      await put(agentRow('g_3', { ...below('g_1', 'g_1', 1), ...SETTLED, resultSeq: 1, input: other }))
+      const { agents } = db.statements
+      expect((await db.run(agents.unendedChildren('g_1', -1, 10))).map(({ input }) => input)).toEqual([long])
+      expect((await db.run(agents.endedChildren('g_1', 0, 10))).map(({ input }) => input)).toEqual([other])
+    })
+
+    test('is compared with that of the same key; what the key keeps out leaves nothing behind', async () => {
+      await put(agentRow('g_1', { input: long, key: 'k' }))
+      const again = agentRow('g_2', { input: JSON.stringify({ text: 'z'.repeat(2_000) }), key: 'k' })
+      expect(await db.run(...db.statements.hot.insertTasks([again]))).toEqual([])
+      const found = await db.run(db.statements.tasksByKey('research', ['k']))
+      expect(found.map(({ id, input }) => ({ id, input }))).toEqual([{ id: 'g_1', input: long }])
+      expect(await db.sql('select agent_id from {s}journal')).toHaveLength(1)
+    })
+  })
+
   describe('leavesBelow', () => {
     const settled = (row: TaskRow): TaskRow => ({ ...row, ...SETTLED })
     const tree = [

@@ -1,11 +1,11 @@
 /** What is asked about agents and what they scheduled, beyond what tasks have in common with them. */
 import type { Dialect } from './dialect.ts'
+import { wholeInput } from './hot-statements.ts'
 import type { Statement } from './statement.ts'
 import type { AgentRow, TaskRow } from './task-row.ts'
 import {
   AGENT_FIELDS,
   AGENT_ROW_FIELDS,
-  column,
   selectList,
   TASK_COLUMNS,
   TASK_FIELDS,
@@ -44,6 +44,9 @@ export type ChildRow = Pick<
   TaskRow,
   'id' | 'kind' | 'name' | 'input' | 'step' | 'resultSeq' | 'status' | 'output'
 >
+
+/** A child by its title. */
+export type TitledChild = Pick<TaskRow, 'id' | 'title' | 'status'>
 
 const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'status', 'output'] as const
 
@@ -137,11 +140,17 @@ export class AgentStatements {
           status = case when status = 'pending' then 'running' else status end,
           seq = case when started_seq is null then seq + 1 else seq end, started_seq = coalesce(started_seq, seq + 1)
         where ${sqlite ? nextTurnsSqlite(names.length) : NEXT_TURNS_POSTGRES}
-        returning ${TASK_FIELDS.map((field) => `${column(field)} as "${field}"`).join(', ')}`,
+        returning ${this.#whole(TASK_FIELDS, 'tasks')}`,
       params: sqlite
         ? [now, nodeId, token, limit, ...names]
         : [now, nodeId, token, limit, this.#d.list(names), this.#d.list(peers), patience],
     }
+  }
+
+  /** As `selectList`, with the input wherever it stands. */
+  #whole(fields: readonly (keyof TaskRow)[], t: string): string {
+    const others = fields.filter((field) => field !== 'input')
+    return `${selectList(others, t)}, ${wholeInput(this.#d.s, t)} as "input"`
   }
 
   /** Turns that run in this process. */
@@ -185,13 +194,14 @@ export class AgentStatements {
   }
 
   input(agentId: string): Statement<{ input: string }> {
-    return { sql: `select input from ${this.#d.s}tasks where id = $1`, params: [agentId] }
+    const { s } = this.#d
+    return { sql: `select ${wholeInput(s, 't')} as input from ${s}tasks t where id = $1`, params: [agentId] }
   }
 
   /** A page of what has ended, in the order of the results. */
   endedChildren(agentId: string, after: number, limit: number): Statement<TaskRow> {
     return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${this.#d.s}tasks t
+      sql: `select ${this.#whole(TASK_FIELDS, 't')} from ${this.#d.s}tasks t
         where parent_id = $1 and result_seq > $2 order by result_seq limit $3`,
       params: [agentId, after, limit],
     }
@@ -200,7 +210,7 @@ export class AgentStatements {
   /** A page of what has not, in the order of the steps. */
   unendedChildren(agentId: string, after: number, limit: number): Statement<ChildRow> {
     return {
-      sql: `select ${selectList(CHILD_FIELDS, 't')} from ${this.#d.s}tasks t
+      sql: `select ${this.#whole(CHILD_FIELDS, 't')} from ${this.#d.s}tasks t
         where parent_id = $1 and result_seq is null and step > $2 order by step limit $3`,
       params: [agentId, after, limit],
     }
@@ -257,6 +267,15 @@ export class AgentStatements {
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${this.#d.s}tasks t where parent_id = $1 order by step`,
       params: [parentId],
+    }
+  }
+
+  titledChildren(parentId: string, titles: readonly string[]): Statement<TitledChild> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(['id', 'title', 'status'], 't')} from ${d.s}tasks t
+        where parent_id = $1 and title ${d.inList('$2')}`,
+      params: [parentId, d.list(titles)],
     }
   }
 

@@ -77,6 +77,34 @@ export function shapeOf(row: NewRow): 0 | 1 | 2 | 3 {
   return 'token' in row ? (below ? 3 : 2) : below ? 1 : 0
 }
 
+/**
+ * An agent's row is written twice for every step, and whatever stands in it is written again each time. An input of
+ * more than this stands in the journal instead, and the row has an empty text for it.
+ */
+const LONG_INPUT = 500
+
+/** New rows as they are written, and the long inputs of those that are agents. */
+export function withoutLongInputs(rows: readonly NewRow[]): {
+  rows: readonly NewRow[]
+  long: { id: string; input: string }[]
+} {
+  const long: { id: string; input: string }[] = []
+  const isLong = (row: NewRow) => 'kind' in row && row.kind === 'agent' && row.input.length > LONG_INPUT
+  if (!rows.some(isLong)) return { rows, long }
+  const written = rows.map((row) => {
+    if (!isLong(row)) return row
+    long.push({ id: row.id, input: row.input })
+    return { ...row, input: '' }
+  })
+  return { rows: written, long }
+}
+
+/** The input of the row `t`, wherever it stands. `s`: the prefix of tables. */
+export function wholeInput(s: string, t: string): string {
+  return `case when ${t}.input <> '' then ${t}.input
+    else (select j.body from ${s}journal j where j.agent_id = ${t}.id and j.part = 2 and j.no = 0) end`
+}
+
 export interface ClaimRequest {
   now: number
   nodeId: string

@@ -128,7 +128,8 @@ create table {s}attempts (
   primary key (task_id, attempt)
 ) {strict};
 
--- steps (part 0) and results (part 1) of agents that have no row of their own: an array, and its first number
+-- steps (part 0) and results (part 1) of agents that have no row of their own: an array, and its first number;
+-- part 2: the input of an agent, where it is long
 create table {s}journal (
   agent_id {id} not null references {s}tasks (id) on delete cascade,
   part {int4} not null,

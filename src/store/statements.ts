@@ -8,6 +8,7 @@ import { ATTEMPT_COLUMNS, EVENT_COLUMNS } from './attempt-row.ts'
 import type { Dialect } from './dialect.ts'
 import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
+import { wholeInput } from './hot-statements.ts'
 import { POSTGRES_HOT } from './postgres/postgres-hot.ts'
 import { SQLITE_HOT } from './sqlite/sqlite-hot.ts'
 import type { Statement } from './statement.ts'
@@ -93,7 +94,8 @@ export class Statements {
   tasksByKey(name: string, keys: readonly string[]): Statement<Pick<TaskRow, 'id' | 'key' | 'input'>> {
     const d = this.#d
     return {
-      sql: `select id, key, input from ${d.s}tasks where name = $1 and key is not null and key ${d.inList('$2')}`,
+      sql: `select id, key, ${wholeInput(d.s, 't')} as input from ${d.s}tasks t
+        where name = $1 and key is not null and key ${d.inList('$2')}`,
       params: [name, d.list(keys)],
     }
   }

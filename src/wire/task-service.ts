@@ -197,4 +197,6 @@ export interface TaskService {
     id: string,
     options: { dependents: boolean; requestId: string | null },
   ): Promise<CancelAnswer>
+  /** Resolves when a workflow of a job has settled; null when `timeoutMs` was over first. */
+  memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null>
 }

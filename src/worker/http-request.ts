@@ -1,16 +1,22 @@
-/** The action `http_request`: one request within the limits of its attempt, to public addresses unless allowed. */
+/**
+ * The action `http_request`: one request within the limits of its attempt, to public addresses unless allowed.
+ * Redirects are not followed: where they lead is for the workflow to see. A connection serves one request, so that
+ * nobody gets one that was made under other rules.
+ */
 import type { LookupAddress } from 'node:dns'
 import { lookup } from 'node:dns'
 import type { IncomingMessage } from 'node:http'
-import { request as httpRequest } from 'node:http'
+import { request as httpRequest, validateHeaderName, validateHeaderValue } from 'node:http'
 import { request as httpsRequest } from 'node:https'
-import { BlockList, isIP } from 'node:net'
+import { isIP } from 'node:net'
 import { HandlerError } from '../core/failure.ts'
 import { MAX_HTTP_BODY_BYTES } from '../core/limits.ts'
 import { HTTP_REQUEST } from '../core/own-work.ts'
+import { UNSAFE_KEYS } from '../definitions/definition-text.ts'
 import type { TaskContext, TaskDefinition } from '../definitions/task.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import type { HttpRequest } from '../graph/graph-types.ts'
+import { isPrivate } from './private-address.ts'
 
 export interface HttpOptions {
   /** Requests may go to loopback and private addresses: all of them, or those of these host names. */
@@ -25,7 +31,7 @@ interface HttpResponse {
 }
 
 export function httpTask(options: HttpOptions): TaskDefinition {
-  const run = (input: HttpRequest, context: TaskContext) => sendRequest(input, options, context.signal)
+  const run = (input: HttpRequest, context: TaskContext) => sendRequest(input, options, context)
   return {
     kind: 'task',
     name: HTTP_REQUEST,
@@ -38,94 +44,78 @@ export function httpTask(options: HttpOptions): TaskDefinition {
   }
 }
 
-/** Loopback, private, link-local, multicast, documentation and the like, RFC 6890. */
-const PRIVATE = new BlockList()
-for (const [address, bits] of [
-  ['0.0.0.0', 8],
-  ['10.0.0.0', 8],
-  ['100.64.0.0', 10],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['172.16.0.0', 12],
-  ['192.0.0.0', 24],
-  ['192.0.2.0', 24],
-  ['192.168.0.0', 16],
-  ['198.18.0.0', 15],
-  ['198.51.100.0', 24],
-  ['203.0.113.0', 24],
-  ['224.0.0.0', 4],
-  ['240.0.0.0', 4],
-] as const)
-  PRIVATE.addSubnet(address, bits, 'ipv4')
-for (const [address, bits] of [
-  ['::', 128],
-  ['::1', 128],
-  ['64:ff9b::', 96],
-  ['fc00::', 7],
-  ['fe80::', 10],
-  ['ff00::', 8],
-  ['2001:db8::', 32],
-  ['2002::', 16],
-] as const)
-  PRIVATE.addSubnet(address, bits, 'ipv6')
+/** A host as it is compared: without brackets and without the dot of the root. Null: it is none. */
+export function hostName(text: string): string | null {
+  const plain = text.replace(/^\[(.*)\]$/, '$1')
+  const url = `http://${isIP(plain) === 6 ? `[${plain}]` : plain}/`
+  if ((isIP(plain) !== 6 && /[/:@?#\\\s]/.test(plain)) || !URL.canParse(url)) return null
+  return hostOf(new URL(url))
+}
 
-function isPrivate(address: string): boolean {
-  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1]
-  const plain = mapped ?? address
-  return PRIVATE.check(plain, isIP(plain) === 6 ? 'ipv6' : 'ipv4')
+function hostOf({ hostname }: URL): string {
+  return hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '')
 }
 
 function refused(host: string, address: string): HandlerError {
-  const message = `${host} is at ${address}, a private address; open Curfew with http: { allowPrivate: ['${host}'] } to allow it`
-  return new HandlerError(message, { code: 'private_address', retryable: false })
+  const message = `${host} is at ${address}, which is not a public address; open Curfew with http: { allowPrivate: ['${host}'] } to allow it`
+  return new HandlerError(message, { code: 'private_address', retryable: false, details: { host, address } })
 }
 
 async function sendRequest(
   request: HttpRequest,
-  options: HttpOptions,
-  signal: AbortSignal,
+  { allowPrivate = false }: HttpOptions,
+  context: TaskContext,
 ): Promise<HttpResponse> {
+  const { signal } = context
   const url = parseUrl(request.url)
-  const host = url.hostname.replace(/^\[|\]$/g, '')
-  const allowed = options.allowPrivate === true || (options.allowPrivate || []).some((name) => name === host)
-  // Addresses are checked where the connection is made: what a name stands for may change between two look-ups.
-  const checkedLookup = (
-    name: string,
-    lookupOptions: object,
-    done: (error: Error | null, address: string | LookupAddress[], family?: number) => void,
-  ) =>
-    lookup(name, { ...lookupOptions, all: true }, (error, addresses) => {
-      const bad = allowed ? undefined : addresses?.find(({ address }) => isPrivate(address))
-      if (error || bad) return done(error ?? refused(host, bad?.address ?? ''), [])
-      if ((lookupOptions as { all?: boolean }).all) return done(null, addresses)
-      done(null, addresses[0]?.address ?? '', addresses[0]?.family)
-    })
+  const host = hostOf(url)
+  const allowed =
+    typeof allowPrivate === 'boolean' ? allowPrivate : allowPrivate.some((name) => hostName(name) === host)
   if (!allowed && isIP(host) && isPrivate(host)) throw refused(host, host)
+  try {
+    const response = await answerTo(request, url, allowed, signal)
+    return await readAnswer(response, request, url, context)
+  } catch (error) {
+    if (signal.aborted) throw signal.reason
+    throw error instanceof HandlerError ? error : broken(url, error as Error)
+  }
+}
+
+function answerTo(
+  request: HttpRequest,
+  url: URL,
+  allowed: boolean,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
   const body = bodyOf(request)
-  const headers = { ...body.headers, ...lowerCased(request.headers) }
+  const headers = {
+    'user-agent': 'curfew',
+    'accept-encoding': 'identity',
+    ...body.headers,
+    ...checkedHeaders(request.headers),
+  }
   const send = url.protocol === 'https:' ? httpsRequest : httpRequest
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const sent = send(
-      url,
-      { method: request.method, headers, signal, lookup: checkedLookup as never },
-      resolve,
-    )
+  const lookup = allowed ? {} : { lookup: publicLookup(hostOf(url)) as never }
+  return new Promise((resolve, reject) => {
+    const sent = send(url, { method: request.method, headers, signal, agent: false, ...lookup }, resolve)
     sent.on('error', reject)
     sent.end(body.text)
-  }).catch((error: unknown) => {
-    throw signal.aborted || error instanceof HandlerError ? error : unreachable(url, error as Error)
   })
-  const text = await readText(response, signal)
-  const status = response.statusCode ?? 0
-  const expected = request.expectedStatus?.includes(status) ?? (status >= 200 && status < 300)
-  if (!expected) {
-    throw new HandlerError(`${request.method} ${url.origin}${url.pathname} answered ${status}`, {
-      code: 'unexpected_status',
-      retryable: status >= 500 || status === 429,
-      details: { status, body: text.slice(0, 1_000) },
+}
+
+/** Addresses are checked where the connection is made: what a name stands for may change between two look-ups. */
+function publicLookup(host: string) {
+  return (
+    name: string,
+    options: object,
+    done: (error: Error | null, address: string | LookupAddress[], family?: number) => void,
+  ) =>
+    lookup(name, { ...options, all: true }, (error, addresses) => {
+      const bad = addresses?.find(({ address }) => isPrivate(address))
+      if (error || bad) return done(error ?? refused(host, bad?.address ?? ''), [])
+      if ((options as { all?: boolean }).all) return done(null, addresses)
+      done(null, addresses[0]?.address ?? '', addresses[0]?.family)
     })
-  }
-  return { status, headers: flat(response.headers), body: parseBody(text, response.headers['content-type']) }
 }
 
 function parseUrl(text: string): URL {
@@ -144,33 +134,82 @@ function bodyOf({ body, method }: HttpRequest): { text?: string; headers: Record
   return { text: JSON.stringify(body), headers: { 'content-type': 'application/json' } }
 }
 
-function lowerCased(headers: Record<string, string>): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
+/** A line break in a value would begin another header. */
+function checkedHeaders(headers: Record<string, string>): Record<string, string> {
+  const checked: Record<string, string> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    try {
+      validateHeaderName(name)
+      validateHeaderValue(name, value)
+    } catch (error) {
+      const message = `the header ${name.slice(0, 100)} holds a character that a header cannot hold`
+      throw new HandlerError(message, { code: 'invalid_header', retryable: false, cause: error })
+    }
+    checked[name.toLowerCase()] = value
+  }
+  return checked
 }
 
-async function readText(response: IncomingMessage, signal: AbortSignal): Promise<string> {
+async function readAnswer(
+  response: IncomingMessage,
+  { method, expectedStatus }: HttpRequest,
+  url: URL,
+  context: TaskContext,
+): Promise<HttpResponse> {
+  const text = await readText(response, method, context)
+  const { statusCode: status = 0, headers } = response
+  if (expectedStatus?.includes(status) ?? (status >= 200 && status < 300)) {
+    return { status, headers: flat(headers), body: parseBody(text, headers['content-type']) }
+  }
+  const redirect = headers.location && `, a redirect to ${headers.location.slice(0, 200)}: it is not followed`
+  throw new HandlerError(`${method} ${url.origin}${url.pathname} answered ${status}${redirect ?? ''}`, {
+    code: 'unexpected_status',
+    retryable: status >= 500 || status === 429 || status === 408,
+    details: { status, body: text.slice(0, 1_000) },
+  })
+}
+
+async function readText(
+  response: IncomingMessage,
+  method: HttpRequest['method'],
+  context: TaskContext,
+): Promise<string> {
+  const length = Number(response.headers['content-length'] ?? Number.NaN)
+  const total = Number.isSafeInteger(length) && length >= 0 ? { total: length } : {}
   const chunks: Buffer[] = []
   let bytes = 0
   try {
+    // To HEAD it is the length of what GET would get.
+    if (length > MAX_HTTP_BODY_BYTES && method !== 'HEAD') throw tooLarge()
     for await (const chunk of response as AsyncIterable<Buffer>) {
       bytes += chunk.length
-      if (bytes > MAX_HTTP_BODY_BYTES) {
-        throw new HandlerError(`the answer is larger than ${MAX_HTTP_BODY_BYTES} bytes`, {
-          code: 'answer_too_large',
-          retryable: false,
-        })
-      }
+      if (bytes > MAX_HTTP_BODY_BYTES) throw tooLarge()
       chunks.push(chunk)
+      context.progress({ completed: bytes, ...total })
     }
-  } catch (error) {
+  } finally {
     response.destroy()
-    throw signal.aborted ? signal.reason : error
   }
-  return Buffer.concat(chunks).toString('utf8')
+  return decode(Buffer.concat(chunks), response.headers['content-type'])
+}
+
+function tooLarge(): HandlerError {
+  const message = `the answer is larger than ${MAX_HTTP_BODY_BYTES} bytes; fetch it in a task and pass a reference to it`
+  return new HandlerError(message, { code: 'answer_too_large', retryable: false })
+}
+
+function decode(bytes: Buffer, type: string | undefined): string {
+  const label = /;\s*charset="?([^\s;"]+)/i.exec(type ?? '')?.[1] ?? 'utf-8'
+  try {
+    return new TextDecoder(label).decode(bytes)
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error // a name nobody knows
+    return new TextDecoder().decode(bytes)
+  }
 }
 
 function parseBody(text: string, type: string | undefined): unknown {
-  if (!/\bjson\b/.test(type ?? '')) return text
+  if (!/\bjson\b/i.test(type ?? '')) return text
   try {
     return JSON.parse(text)
   } catch {
@@ -179,15 +218,14 @@ function parseBody(text: string, type: string | undefined): unknown {
 }
 
 function flat(headers: IncomingMessage['headers']): Record<string, string> {
-  const entries = Object.entries(headers).map(([name, value]) => [name, String(value ?? '')] as const)
+  const entries = Object.entries(headers)
+    .filter(([name]) => !UNSAFE_KEYS.includes(name))
+    .map(([name, value]) => [name, Array.isArray(value) ? value.join(', ') : (value ?? '')] as const)
   return Object.fromEntries(entries)
 }
 
-function unreachable(url: URL, error: Error): HandlerError {
+function broken(url: URL, error: Error): HandlerError {
   const { code } = error as NodeJS.ErrnoException
-  return new HandlerError(`${url.origin} could not be reached: ${error.message || code}`, {
-    code: 'unreachable',
-    details: { cause: code ?? null },
-    cause: error,
-  })
+  const message = `${url.origin} could not be reached, or broke off: ${error.message || code}`
+  return new HandlerError(message, { code: 'unreachable', details: { cause: code ?? null }, cause: error })
 }

@@ -3,10 +3,9 @@
  * Both are lists: a worker that itself runs inside a task adds its marks to those it was born with, so that whoever
  * ends the outer attempt finds all of it.
  */
+import { MARKS } from '../core/own-work.ts'
 
-const NODE = 'CURFEW_NODE'
-const ATTEMPT = 'CURFEW_ATTEMPT'
-const TASK_PROCESS = 'CURFEW_TASK_PROCESS'
+const { node: NODE, attempt: ATTEMPT, taskProcess: TASK_PROCESS } = MARKS
 
 /** Everything of one worker process, or of one of its attempts. */
 export type Marker = { nodeId: string } | { token: string }
@@ -20,6 +19,14 @@ const NO_MARKS: Marks = { nodes: [], attempts: [] }
 
 export function markedEnvironment(env: NodeJS.ProcessEnv, nodeId: string, token: string): NodeJS.ProcessEnv {
   return { ...env, [NODE]: added(env[NODE], nodeId), [ATTEMPT]: added(env[ATTEMPT], token) }
+}
+
+/** What a command is given: variables of its own over those of this process, of ours only what it is found by. */
+export function commandEnvironment(
+  { [TASK_PROCESS]: _, ...env }: NodeJS.ProcessEnv,
+  own: Readonly<Record<string, string>>,
+): NodeJS.ProcessEnv {
+  return { ...env, ...own, [NODE]: env[NODE], [ATTEMPT]: env[ATTEMPT] }
 }
 
 function added(list: string | undefined, item: string): string {

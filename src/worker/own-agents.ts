@@ -5,7 +5,7 @@ import type { EndsAs } from '../core/states.ts'
 import type { Stopped } from '../core/task-errors.ts'
 import { RunEnded } from '../core/task-errors.ts'
 import type { AgentDefinition, StepHandle, WorkHandle } from '../definitions/agent.ts'
-import type { TaskDefinition } from '../definitions/task.ts'
+import { decodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import { childTimeout } from '../definitions/workflow-limits.ts'
@@ -17,37 +17,28 @@ import type { GraphCommand, WorkEnd } from '../graph/graph-types.ts'
 import type { JobCommand, Member } from '../graph/job-run.ts'
 import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
-import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
+import type { JobStart, RunDefinitions, WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
 import { badEnd, nodeEnd } from '../graph/work-end.ts'
 import type { InnerContext } from './agent-context.ts'
 import { watchStuck } from './stuck-watch.ts'
-
-export interface KnownWork {
-  tasks: ReadonlyMap<string, TaskDefinition>
-  agents: ReadonlyMap<string, AgentDefinition>
-}
 
 type RunCommand = Extract<GraphCommand, { type: 'run' }>
 
 /** Policies made for a node, kept with it: they are the same for every run. */
 const nodePolicies = new WeakMap<NodeModel, { base: TaskPolicy; policy: TaskPolicy }>()
 
-export function workflowAgent(known: KnownWork): AgentDefinition {
-  const run = (start: WorkflowStart, context: InnerContext) => runWorkflow(known, start, context)
-  return own(WORKFLOW, run as unknown as AgentDefinition['run'])
-}
-
-export function jobAgent(known: KnownWork): AgentDefinition {
-  const run = (start: JobStart, context: InnerContext) => runJob(known, start, context)
-  return own(JOB, run as unknown as AgentDefinition['run'])
-}
+/** They know no definition of a user: what a run needs was stored with it. */
+export const OWN_AGENTS: readonly AgentDefinition[] = [
+  own(WORKFLOW, runWorkflow as unknown as AgentDefinition['run']),
+  own(JOB, runJob as unknown as AgentDefinition['run']),
+]
 
 function own(name: string, run: AgentDefinition['run']): AgentDefinition {
   return { kind: 'agent', name, policy: { ...DEFAULT_POLICY, queue: '', graceMs: 0 }, schema: null, run }
 }
 
-function runWorkflow(known: KnownWork, start: WorkflowStart, context: InnerContext): Promise<unknown> {
+function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unknown> {
   const done = Promise.withResolvers<unknown>()
   const handles = new Map<number, WorkHandle>()
   const timers = new Map<number, StepHandle>()
@@ -63,7 +54,7 @@ function runWorkflow(known: KnownWork, start: WorkflowStart, context: InnerConte
   const driver = new GraphDriver(graph, {
     run: (command) => {
       const { token } = command
-      const handle = beginNode(known, start, command, context)
+      const handle = beginNode(start, command, context)
       handles.set(token, handle)
       handle.then(
         (output) => ended(token, handle, { status: 'completed', output }),
@@ -103,27 +94,26 @@ function runWorkflow(known: KnownWork, start: WorkflowStart, context: InnerConte
 
 /** The work of a token: a task of the user's or of ours, an agent, or a child run. */
 function beginNode(
-  known: KnownWork,
   start: WorkflowStart,
   { node, action, work, limits }: RunCommand,
   context: InnerContext,
 ): WorkHandle {
   const title = node.id
+  const { definitions } = start
   const inheritAll = start.model.inherit || start.inherit === true
   const inherits = node.inherit ?? inheritAll
   const inherited = inherits ? { reserveMs: node.reserveMs ?? start.model.reserveMs ?? null } : {}
   if (work.kind === 'workflow') {
-    const model = start.workflows[work.name]
+    const model = definitions.workflows[work.name]
     if (!model) throw unknown('workflow', work.name, node)
     const policy = workflowPolicy(model, childTimeout(node, action, model).ms)
-    const input = childStart(model, start.workflows, work.input, inheritAll)
+    const input = childStart(model, definitions, work.input, inheritAll)
     return context.begin({ kind: 'agent', name: WORKFLOW, input, policy, title, ...inherited })
   }
   if (work.kind === 'agent') {
-    const definition = known.agents.get(work.name)
-    if (!definition) throw unknown('agent', work.name, node)
+    const base = policyIn(definitions.agents, 'agent', work.name, node)
     const { ms, origin } = limits.timeout
-    const policy = origin === 'default' ? definition.policy : withTimeout(definition.policy, ms)
+    const policy = origin === 'default' ? base : withTimeout(base, ms)
     return context.begin({
       kind: 'agent',
       name: work.name,
@@ -134,19 +124,18 @@ function beginNode(
     })
   }
   const name = work.kind === 'task' ? work.name : work.kind === 'shell' ? SHELL : HTTP_REQUEST
-  const definition = known.tasks.get(name)
-  if (!definition) throw unknown('task', name, node)
-  const policy = nodePolicy(definition.policy, node, action, limits)
+  const base = work.kind === 'task' ? policyIn(definitions.tasks, 'task', name, node) : DEFAULT_POLICY
+  const policy = nodePolicy(base, node, action, limits)
   return context.begin({ kind: 'task', name, input: work.input, policy, title, ...inherited })
 }
 
 function childStart(
   model: WorkflowModel,
-  workflows: Record<string, WorkflowModel>,
+  definitions: RunDefinitions,
   input: unknown,
   inherit = false,
 ): WorkflowStart {
-  return { hash: contentHash(model), model, workflows, input, ...(inherit && { inherit }) }
+  return { hash: contentHash(model), model, definitions, input, ...(inherit && { inherit }) }
 }
 
 function withTimeout(policy: TaskPolicy, timeoutMs: number | null): TaskPolicy {
@@ -180,13 +169,23 @@ function nodePolicy(
   return policy
 }
 
-function unknown(what: string, name: string, { id }: { id: string }): CurfewError {
-  return new CurfewError(`unknown_${what}`, `${id}: there is no ${what} '${name}' in this process`, {
-    hint: 'Open every process that runs workflows with the same tasks and agents.',
-  })
+function policyIn(
+  policies: Record<string, string>,
+  what: 'task' | 'agent',
+  name: string,
+  place: { id: string },
+): TaskPolicy {
+  const text = policies[name]
+  if (text === undefined) throw unknown(what, name, place)
+  return decodePolicy(text)
 }
 
-function runJob(known: KnownWork, start: JobStart, context: InnerContext): Promise<unknown> {
+/** What a run needs was collected when it was started. */
+function unknown(what: string, name: string, { id }: { id: string }): CurfewError {
+  return new CurfewError(`unknown_${what}`, `${id}: ${what} '${name}' was not stored with the run`)
+}
+
+function runJob(start: JobStart, context: InnerContext): Promise<unknown> {
   const done = Promise.withResolvers<unknown>()
   const job = new JobRun(start.model)
   const handles = new Map<string, WorkHandle>()
@@ -197,7 +196,7 @@ function runJob(known: KnownWork, start: JobStart, context: InnerContext): Promi
         continue
       }
       const { id } = command.member.model
-      const handle = beginMember(known, start, command.member, context)
+      const handle = beginMember(start, command.member, context)
       handles.set(id, handle)
       handle.then(
         (output) =>
@@ -243,30 +242,24 @@ function runJob(known: KnownWork, start: JobStart, context: InnerContext): Promi
   return done.promise
 }
 
-function beginMember(
-  known: KnownWork,
-  start: JobStart,
-  { model }: Member,
-  context: InnerContext,
-): WorkHandle {
+function beginMember(start: JobStart, { model }: Member, context: InnerContext): WorkHandle {
   const { id: title, kind, name, input = null, definition } = model
+  const { definitions } = start
   if (kind === 'task') {
-    const task = known.tasks.get(name)
-    if (!task) throw unknown('task', name, model)
-    return context.begin({ kind, name, input, policy: task.policy, title })
+    const policy = policyIn(definitions.tasks, kind, name, model)
+    return context.begin({ kind, name, input, policy, title })
   }
   if (kind === 'agent') {
-    const agent = known.agents.get(name)
-    if (!agent) throw unknown('agent', name, model)
-    return context.begin({ kind, name, input, policy: agent.policy, title })
+    const policy = policyIn(definitions.agents, kind, name, model)
+    return context.begin({ kind, name, input, policy, title })
   }
-  const workflow = definition ?? start.workflows[name]
+  const workflow = definition ?? definitions.workflows[name]
   if (!workflow) throw unknown(kind, name, model)
   const policy = workflowPolicy(workflow, workflow.timeoutMs)
   return context.begin({
     kind: 'agent',
     name: WORKFLOW,
-    input: childStart(workflow, start.workflows, input),
+    input: childStart(workflow, definitions, input),
     policy,
     title,
   })

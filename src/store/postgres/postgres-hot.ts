@@ -4,7 +4,14 @@
  * row): write transactions switch off everything but index scans and nested loops.
  */
 import type { HotStatements, NewBelow, NewRow, Started } from '../hot-statements.ts'
-import { CLAIMED_FIELDS, claimSets, completeSets, fieldsOf, shapeOf } from '../hot-statements.ts'
+import {
+  CLAIMED_FIELDS,
+  claimSets,
+  completeSets,
+  fieldsOf,
+  shapeOf,
+  withoutLongInputs,
+} from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 import { arrayLiteral, arrayOf } from './array-literal.ts'
@@ -96,8 +103,14 @@ update curfew.tasks t set
 from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) as u (id, token, progress, details, moved)
 where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
+/** One whose key was taken has no row. */
+const LONG_INPUT = `
+insert into curfew.journal (agent_id, part, no, body)
+select t.id, 2, 0, u.input from unnest($1::text[], $2::text[]) as u (id, input) join curfew.tasks t on t.id = u.id`
+
 export const POSTGRES_HOT: HotStatements = {
-  insertTasks(rows) {
+  insertTasks(all) {
+    const { rows, long } = withoutLongInputs(all)
     const groups = new Map<string, NewRow[]>()
     for (const row of rows) {
       const { shared } = shape(row)
@@ -107,7 +120,9 @@ export const POSTGRES_HOT: HotStatements = {
       else groups.set(key, [row])
     }
     // By name first, so that the same keys are mostly met in the same order.
-    return [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
+    const inserts = [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
+    if (long.length) inserts.push({ sql: LONG_INPUT, params: [arrayOf(long, 'id'), arrayOf(long, 'input')] })
+    return inserts
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
     // Planning the many costs more than claiming: most processes have one queue and often one name.

@@ -1,7 +1,14 @@
 /** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
 import { SQLITE } from '../dialect.ts'
 import type { HotStatements, NewRow } from '../hot-statements.ts'
-import { CLAIMED_FIELDS, claimSets, completeSets, fieldsOf, shapeOf } from '../hot-statements.ts'
+import {
+  CLAIMED_FIELDS,
+  claimSets,
+  completeSets,
+  fieldsOf,
+  shapeOf,
+  withoutLongInputs,
+} from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
@@ -69,17 +76,25 @@ update tasks set
   active_at = case when $5 = 1 then $6 else active_at end
 where id = $1 and token = $2 and status = 'running'`
 
+/** One whose key was taken has no row. */
+const LONG_INPUT = `
+insert into journal (agent_id, part, no, body) select id, 2, 0, $2 from tasks where id = $1`
+
 export const SQLITE_HOT: HotStatements = {
-  insertTasks(rows) {
+  insertTasks(all) {
+    const { rows, long } = withoutLongInputs(all)
     const keyed = rows.some(({ key }) => key !== null)
     const suffix = keyed ? 'on conflict (name, key) where key is not null do nothing returning id' : ''
     const groups: NewRow[][] = [[], [], [], []]
     for (const row of rows) groups[shapeOf(row)]?.push(row)
-    return groups.flatMap((group) =>
+    const inserts = groups.flatMap((group) =>
       group[0]
         ? [SQLITE.insert('tasks', columnsOf(group[0]), group, suffix) as Statement<{ id: string }>]
         : [],
     )
+    if (long.length)
+      inserts.push({ sql: LONG_INPUT, params: [], each: long.map(({ id, input }) => [id, input]) })
+    return inserts
   },
   claimTasks({ now, nodeId, token, queues, names, limit }) {
     return {

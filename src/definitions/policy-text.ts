@@ -1,6 +1,6 @@
 /** A policy as it stands in a task's row: only what differs from the defaults. */
-import type { TaskPolicy } from '../definitions/task-policy.ts'
-import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
+import type { TaskPolicy } from './task-policy.ts'
+import { DEFAULT_POLICY } from './task-policy.ts'
 
 const encoded = new WeakMap<TaskPolicy, string>()
 const decoded = new Map<string, TaskPolicy>()

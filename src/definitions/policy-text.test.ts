@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { task } from '../definitions/task.ts'
-import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import { decodePolicy, encodePolicy } from './policy-text.ts'
+import { task } from './task.ts'
+import { DEFAULT_POLICY } from './task-policy.ts'
 
 test('only what differs from the defaults is kept, and comes back whole', () => {
   const { policy } = task({

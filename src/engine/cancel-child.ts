@@ -1,0 +1,50 @@
+/**
+ * A request to cancel one child of an agent, and others that wait for it: of a job, its workflows. The intent stands
+ * in the agent's row: from that commit on no child with such a title starts, whatever the agent's code has not seen yet.
+ */
+import type { CancelAnswer, TaskStatus } from '../core/states.ts'
+import { isEnded } from '../core/states.ts'
+import type { TitledChild } from '../store/agent-statements.ts'
+import type { AgentDraft } from './agent-draft.ts'
+import type { AgentInput } from './agent-input.ts'
+import type { TaskAnswer } from './task-input.ts'
+
+type CancelInput = Extract<AgentInput, { type: 'cancel_child' }>
+
+/** `pass`: gives the agent's code a signal. */
+export function cancelChild(
+  draft: AgentDraft,
+  input: CancelInput,
+  pass: (name: string, value: string) => TaskAnswer,
+): TaskAnswer {
+  const { row, waits } = draft
+  const { title, below, requestId, signal } = input
+  const known = waits.requests.find(([id, of]) => id === requestId && of === title)
+  if (known) return { type: 'cancel', answer: known[2] }
+  if (!draft.codeAlive || row.stopping === 1) return { type: 'unchanged', reason: `it is ${row.status}` }
+  const children = new Map(input.children.map((child) => [child.title, child]))
+  const cancelled = new Set(waits.cancelled)
+  const answer = cancelAnswer(children.get(title)?.status ?? input.status, cancelled.has(title))
+  const open = [...below, title].filter((one) => !cancelled.has(one) && !hasEnded(children.get(one)))
+  if (answer === 'already_completed' || open.length === 0) return { type: 'cancel', answer }
+  const passed = pass(signal.name, signal.value)
+  if (passed.type !== 'accepted') return passed
+  waits.cancelled.push(...open)
+  if (requestId !== null) waits.requests.push([requestId, title, answer])
+  for (const one of open) {
+    const child = children.get(one)
+    if (child) draft.cancels.push(child.id)
+  }
+  return { type: 'cancel', answer }
+}
+
+function hasEnded(child: TitledChild | undefined): boolean {
+  return child !== undefined && isEnded(child.status)
+}
+
+function cancelAnswer(status: TaskStatus, asked: boolean): CancelAnswer {
+  if (status === 'cancelled' || status === 'cancelling') return 'already_cancelled'
+  if (isEnded(status)) return 'already_completed'
+  if (asked) return 'already_cancelled'
+  return status === 'pending' ? 'pending_cancelled' : 'cancelled'
+}
