@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process'
 import { readdir } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { expect, inject, test } from 'vitest'
+import { describe, expect, inject, test } from 'vitest'
 import { createDatabase, dropDatabase } from '../scripts/postgres/database.ts'
 
 const run = promisify(execFile)
@@ -102,113 +102,116 @@ test.concurrent('ask-a-person: the question outlives its process, and is given u
   expect(printed).toContain("decision: { approved: false, by: 'nobody', days: 7 }")
 })
 
-test.concurrent('sequential: what is missing is ordered before the order is shipped', async () => {
-  expect(await runExample('workflows/sequential.ts')).toBe(
-    `2 kettle shipped, by check, ship
+// After the others: some of those look at the clock, and a process takes a core while it starts.
+describe('workflows and jobs', () => {
+  test.concurrent('sequential: what is missing is ordered before the order is shipped', async () => {
+    expect(await runExample('workflows/sequential.ts')).toBe(
+      `2 kettle shipped, by check, ship
 5 kettle shipped, by check, restock, ship
 `,
-  )
-})
+    )
+  })
 
-test.concurrent('foreach-and-join: the graph is drawn, and all pages are summarized', async () => {
-  const printed = await runExample('workflows/foreach-and-join.ts')
-  expect(printed).toContain('n0 -- "for each topic of state.topics, 2 at a time" --> n1\n')
-  expect(printed).toContain('5 pages, from a page about kettles to a page about cups\n')
-})
+  test.concurrent('foreach-and-join: the graph is drawn, and all pages are summarized', async () => {
+    const printed = await runExample('workflows/foreach-and-join.ts')
+    expect(printed).toContain('n0 -- "for each topic of state.topics, 2 at a time" --> n1\n')
+    expect(printed).toContain('5 pages, from a page about kettles to a page about cups\n')
+  })
 
-test.concurrent('join-in-time: the prices that are there are compared, and the join says how many are not', async () => {
-  const printed = await runExample('workflows/join-in-time.ts')
-  expect(printed).toContain("[ { shop: 'amber', price: 12.5 }, { shop: 'dune', price: 11 } ]")
-  expect(printed).toContain('late: 2\n')
-  expect(printed).toContain('join_fired: 2 of 5 after its timeout\n')
-})
+  test.concurrent('join-in-time: the prices that are there are compared, and the join says how many are not', async () => {
+    const printed = await runExample('workflows/join-in-time.ts')
+    expect(printed).toContain("[ { shop: 'amber', price: 12.5 }, { shop: 'dune', price: 11 } ]")
+    expect(printed).toContain('late: 2\n')
+    expect(printed).toContain('join_fired: 2 of 5 after its timeout\n')
+  })
 
-test.concurrent('retry-on-timeout: two attempts are stopped, the third answers', async () => {
-  expect(await runExample('workflows/retry-on-timeout.ts')).toBe(
-    `What is six times seven? 42.
+  test.concurrent('retry-on-timeout: two attempts are stopped, the third answers', async () => {
+    expect(await runExample('workflows/retry-on-timeout.ts')).toBe(
+      `What is six times seven? 42.
 ask, attempt 1: execution limit of 300 ms, retry
 ask, attempt 2: execution limit of 300 ms, retry
 `,
-  )
-})
+    )
+  })
 
-test.concurrent('race: one fails, one answers, one is stopped', async () => {
-  const printed = await runExample('workflows/race.ts')
-  expect(printed.replaceAll(/[\d.]+ms/g, '#')).toBe(
-    `{ answer: 'south says 42' }
+  test.concurrent('race: one fails, one answers, one is stopped', async () => {
+    const printed = await runExample('workflows/race.ts')
+    expect(printed.replaceAll(/[\d.]+ms/g, '#')).toBe(
+      `{ answer: 'south says 42' }
 ask: failed, failed: north is overloaded
 ask: cancelled, cancelled (the attempt was stopped by its signal)
 ask: completed, completed by attempt 1 in #
 `,
-  )
-})
+    )
+  })
 
-test.concurrent('quorum: two of three are enough, and one is not', async () => {
-  expect(await runExample('workflows/quorum.ts')).toBe(
-    `{ approvals: { '1': 'approved by 1', '2': 'approved by 2' }, asked: 3 }
+  test.concurrent('quorum: two of three are enough, and one is not', async () => {
+    expect(await runExample('workflows/quorum.ts')).toBe(
+      `{ approvals: { '1': 'approved by 1', '2': 'approved by 2' }, asked: 3 }
 quorum_unreachable the join at transition review->publish can no longer be met: 0 of 3 branches arrived, 2 failed
 `,
-  )
-})
+    )
+  })
 
-test.concurrent('loop: it ends when the draft is good, or after three drafts', async () => {
-  expect(await runExample('workflows/loop.ts')).toBe(
-    `{ text: 'tea tea', verdict: 'good' } begin write rate write rate accept
+  test.concurrent('loop: it ends when the draft is good, or after three drafts', async () => {
+    expect(await runExample('workflows/loop.ts')).toBe(
+      `{ text: 'tea tea', verdict: 'good' } begin write rate write rate accept
 { text: 'tea tea tea', verdict: 'too short' } begin write rate write rate write rate give-up
 `,
-  )
-})
+    )
+  })
 
-test.concurrent('child-workflow: a child that hangs is timed out by its node', async () => {
-  const printed = await runExample('workflows/child-workflow.ts')
-  expect(printed).toContain("texts: [ 'a poem in en, proofread', 'a poem in sw, proofread' ]")
-  expect(printed).toContain('localize: timed_out (workflow); translate timed_out; {}\n')
-})
+  test.concurrent('child-workflow: a child that hangs is timed out by its node', async () => {
+    const printed = await runExample('workflows/child-workflow.ts')
+    expect(printed).toContain("texts: [ 'a poem in en, proofread', 'a poem in sw, proofread' ]")
+    expect(printed).toContain('localize: timed_out (workflow); translate timed_out; {}\n')
+  })
 
-test.concurrent('shell-and-http: a page is fetched and its words are counted; a private address is refused', async () => {
-  expect(await runExample('workflows/shell-and-http.ts')).toBe(
-    `{ words: 3 }
+  test.concurrent('shell-and-http: a page is fetched and its words are counted; a private address is refused', async () => {
+    expect(await runExample('workflows/shell-and-http.ts')).toBe(
+      `{ words: 3 }
 unexpected_status
 private_address
 `,
-  )
-})
-
-test.concurrent('from-yaml: the file runs, and one that is wrong is told by line and column', async () => {
-  expect(await runExample('workflows/from-yaml.ts')).toBe(
-    "{ pages: [ 'a page about tea', 'a page about cups' ], missing: 1 }\n",
-  )
-  const wrong = path.join(import.meta.dirname, 'workflows/wrong.yml')
-  await expect(runExample('workflows/from-yaml.ts', wrong)).rejects.toMatchObject({
-    code: 2,
-    stderr: expect.stringContaining("wrong.yml:11:23: error: transitions[1].to: there is no node 'wirte'"),
+    )
   })
-})
 
-test.concurrent('dependencies: followers run by how those they depend on ended', async () => {
-  const printed = await runExample('jobs/dependencies.ts')
-  const jobs = printed
-    .split(/^(?! )/m)
-    .map((lines) => lines.replaceAll(/, .*/g, '').replaceAll(/:.*\(t_.*/g, ''))
-  const afterFailure = [
-    ...['workflow load failed', 'extract: completed', 'load: failed', 'report: cancelled'],
-    ...['alarm: completed', 'clean: completed'],
-  ]
-  expect(jobs.map((job) => job.trim().split(/\n +/))).toEqual([
-    [
-      ...['completed', 'extract: completed', 'load: completed', 'report: completed'],
-      ...['alarm: cancelled', 'clean: completed'],
-    ],
-    afterFailure,
-    afterFailure,
-  ])
-})
+  test.concurrent('from-yaml: the file runs, and one that is wrong is told by line and column', async () => {
+    expect(await runExample('workflows/from-yaml.ts')).toBe(
+      "{ pages: [ 'a page about tea', 'a page about cups' ], missing: 1 }\n",
+    )
+    const wrong = path.join(import.meta.dirname, 'workflows/wrong.yml')
+    await expect(runExample('workflows/from-yaml.ts', wrong)).rejects.toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining("wrong.yml:11:23: error: transitions[1].to: there is no node 'wirte'"),
+    })
+  })
 
-test.concurrent('cancel-one-workflow: it has really stopped, with what waits for it; the others are done', async () => {
-  const printed = await runExample('jobs/cancel-one-workflow.ts')
-  expect(printed).toMatch(/^cancelled\n\{ success: true, errors: \[\] \} \[ 'render: aborted' \]\n/)
-  expect(printed).toContain('  upload-long: cancelled, null\n')
-  expect(printed).toContain('  upload-short: completed, short is uploaded\n')
+  test.concurrent('dependencies: followers run by how those they depend on ended', async () => {
+    const printed = await runExample('jobs/dependencies.ts')
+    const jobs = printed
+      .split(/^(?! )/m)
+      .map((lines) => lines.replaceAll(/, .*/g, '').replaceAll(/:.*\(t_.*/g, ''))
+    const afterFailure = [
+      ...['workflow load failed', 'extract: completed', 'load: failed', 'report: cancelled'],
+      ...['alarm: completed', 'clean: completed'],
+    ]
+    expect(jobs.map((job) => job.trim().split(/\n +/))).toEqual([
+      [
+        ...['completed', 'extract: completed', 'load: completed', 'report: completed'],
+        ...['alarm: cancelled', 'clean: completed'],
+      ],
+      afterFailure,
+      afterFailure,
+    ])
+  })
+
+  test.concurrent('cancel-one-workflow: it has really stopped, with what waits for it; the others are done', async () => {
+    const printed = await runExample('jobs/cancel-one-workflow.ts')
+    expect(printed).toMatch(/^cancelled\n\{ success: true, errors: \[\] \} \[ 'render: aborted' \]\n/)
+    expect(printed).toContain('  upload-long: cancelled, null\n')
+    expect(printed).toContain('  upload-short: completed, short is uploaded\n')
+  })
 })
 
 test.concurrent('no example is forgotten here', async () => {

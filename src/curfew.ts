@@ -197,6 +197,7 @@ export class Curfew extends Client {
         workerId: engine.nodeId,
         tasks,
         agents,
+        registry,
         turns,
         residents,
         queues: workQueues,

@@ -23,7 +23,7 @@ import { jobPolicy, workflowPolicy } from '../graph/run-policy.ts'
 import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
 import { AgentHandle } from './agent-handle.ts'
 import { JobHandle } from './job-handle.ts'
-import { jobStart, workflowStart } from './run-start.ts'
+import { jobStart, workflowStart } from '../graph/run-start.ts'
 import { TaskHandle } from './task-handle.ts'
 import { WorkflowHandle } from './workflow-handle.ts'
 

@@ -57,6 +57,8 @@ export interface StopReason {
   message: string
   kind?: TimeoutKind
   deadlineAt?: number
+  /** Of a timeout: how long it was. */
+  timeoutMs?: number
 }
 
 /** A run whose code decides how it ended: a job ends as what ended it. */

@@ -6,7 +6,7 @@ import { CurfewError } from './errors.ts'
 import type { Failure } from './failure.ts'
 import type { WorkKind } from './own-work.ts'
 import type { SettledOutcomes } from './settled-outcomes.ts'
-import type { EndsAs, Progress, Receipt, TimeoutKind } from './states.ts'
+import type { EndsAs, Progress, Receipt, StopReason, TimeoutKind } from './states.ts'
 
 export interface TaskErrorFields {
   taskId: string
@@ -206,10 +206,12 @@ export class JournalMismatch extends CurfewError {
 export class Stopped extends CurfewError {
   readonly kind: TimeoutKind | undefined
   readonly deadlineAt: number | undefined
+  readonly timeoutMs: number | undefined
 
-  constructor(reason: { code: string; message: string; kind?: TimeoutKind; deadlineAt?: number }) {
+  constructor(reason: Omit<StopReason, 'code'> & { code: string }) {
     super(reason.code, reason.message, { fields: { kind: reason.kind, deadlineAt: reason.deadlineAt } })
     this.kind = reason.kind
     this.deadlineAt = reason.deadlineAt
+    this.timeoutMs = reason.timeoutMs
   }
 }

@@ -1,5 +1,6 @@
 /** Reads the actions of a workflow. Their keys stand on the action or, as in the seed, under `implementation`. */
 import { MAX_ACTIONS, MAX_EXPRESSION_LENGTH, MAX_MAPPING_KEYS, MAX_RETRIES } from '../core/limits.ts'
+import { MARKS } from '../core/own-work.ts'
 import type { AgentDefinition } from './agent.ts'
 import type { Field, Fields } from './definition-field.ts'
 import { readExpression, readExpressions, readMapping, readMappings } from './mapping-reader.ts'
@@ -184,7 +185,7 @@ function readHttp(fields: ActionFields, execution: ExecutionModel): HttpAction |
     kind: 'http_request',
     method,
     url: text ?? '',
-    headers: headers ? readExpressions(headers) : {},
+    headers: headers ? readHeaders(headers) : {},
     execution,
   }
   if (body) {
@@ -198,6 +199,32 @@ function readHttp(fields: ActionFields, execution: ExecutionModel): HttpAction |
     action.expectedStatus = (list ?? []).map((status) => status.whole(100, 599) ?? 200)
   }
   return text === null ? null : action
+}
+
+/** They say where a body ends and a connection goes: the request sets them itself. */
+const FRAMING = [
+  'connection',
+  'content-length',
+  'expect',
+  'keep-alive',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+]
+
+function readHeaders(field: Field): Record<string, string> {
+  const headers = readExpressions(field)
+  const seen = new Set<string>()
+  for (const name of Object.keys(headers)) {
+    const lower = name.toLowerCase()
+    const problem = (message: string) => field.child(name).problem('invalid_name', message, { atKey: true })
+    if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)) problem('is not the name of a header')
+    else if (FRAMING.includes(lower)) problem('is a header that the request sets itself')
+    else if (seen.has(lower)) problem('stands here twice')
+    seen.add(lower)
+  }
+  return headers
 }
 
 function readShell(fields: ActionFields, execution: ExecutionModel): ShellAction | null {
@@ -216,10 +243,11 @@ function readShell(fields: ActionFields, execution: ExecutionModel): ShellAction
   if (command) {
     const line = readLine(command)
     if (line !== null) action.command = line
+    refuseTemplate(command, line ?? '')
   }
   if (argv) {
     const parts = (argv.list(MAX_MAPPING_KEYS) ?? []).map((part) => readLine(part, true) ?? '')
-    if (Array.isArray(argv.value) && parts.length === 0) argv.expected('a program and its arguments')
+    if (Array.isArray(argv.value) && !parts[0]) argv.expected('a program and its arguments')
     action.argv = parts
   }
   if (workingDir) {
@@ -229,12 +257,22 @@ function readShell(fields: ActionFields, execution: ExecutionModel): ShellAction
   return action
 }
 
+/** `${input.name}` means nothing to a shell, and must not: a value in its text would be code. */
+function refuseTemplate(field: Field, line: string): void {
+  const found = /\$\{\s*((?:input|state|output|result|_?branch|join)\s*[.[][^}]*)\}/.exec(line)
+  if (!found) return
+  field.problem('invalid_value', 'a line for the shell holds no expressions', {
+    suggestion: `Write env: { VALUE: '${found[1]?.trim()}' }, and "$VALUE" in the line.`,
+    offset: found.index,
+  })
+}
+
 function readEnvironment(field: Field): Record<string, string> {
   const env = readExpressions(field)
   for (const name of Object.keys(env)) {
-    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
-      field.child(name).problem('invalid_name', 'is not the name of an environment variable', { atKey: true })
-    }
+    const problem = (message: string) => field.child(name).problem('invalid_name', message, { atKey: true })
+    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) problem('is not the name of an environment variable')
+    else if (Object.values<string>(MARKS).includes(name)) problem("is a variable of Curfew's own")
   }
   return env
 }

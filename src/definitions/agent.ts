@@ -6,6 +6,7 @@ import type { SettledOutcomes } from '../core/settled-outcomes.ts'
 import { checkAgentOptions } from './agent-policy.ts'
 import type { TaskDefinition, TaskOptions } from './task.ts'
 import type { TaskPolicy } from './task-policy.ts'
+import type { WorkflowDefinition } from './workflow.ts'
 
 /** The options a definition and a single call share; the call's win. */
 export interface AgentOptions {
@@ -90,6 +91,10 @@ export interface AgentContext {
   child<Input, Output>(
     agent: AgentDefinition<Input, Output>,
     ...rest: WorkArguments<Input, ChildOptions>
+  ): WorkHandle<Output>
+  child<Input, Output>(
+    workflow: WorkflowDefinition<Input, Output>,
+    ...rest: WorkArguments<Input, Pick<ChildOptions, 'timeout' | 'detached' | 'inherit' | 'reserve'>>
   ): WorkHandle<Output>
   /** All values, or the first failure in time. */
   all<const T extends readonly StepHandle[]>(handles: T, options?: WaitOptions): StepHandle<Values<T>>

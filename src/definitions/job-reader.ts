@@ -54,6 +54,7 @@ export function readJob(field: Field, registry: Registry): JobDraft | null {
     ...(warnAt !== null && { warnAt }),
     workflows,
   }
+  keepPlaces(model, places)
   return { model, uses }
 }
 

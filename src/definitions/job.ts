@@ -6,12 +6,14 @@ import type { Field } from './definition-field.ts'
 import { DefinitionSource, objectField, textField } from './definition-field.ts'
 import type { JobModel, RunIf } from './job-model.ts'
 import { readJob } from './job-reader.ts'
+import { placesOf } from './places.ts'
 import type { Problem } from './problem.ts'
 import { byPlace, DefinitionError, hasErrors } from './problem.ts'
 import type { TaskDefinition } from './task.ts'
 import type { LoadOptions, WorkflowDefinition } from './workflow.ts'
 import { contentHash } from './workflow-model.ts'
 import type { Registry } from './workflow-names.ts'
+import { checkName } from './workflow-names.ts'
 
 // biome-ignore lint/suspicious/noExplicitAny: its input stands beside it, as data
 type Any = any
@@ -98,6 +100,19 @@ export function jobOf(
     name: work.name,
     workflows: [{ id: work.name, [work.kind]: work, input } as unknown as JobWorkflowOptions],
   })
+}
+
+/** What its workflows name and nobody knows. Graphs that were given whole are not looked into. */
+export function validateJobNames(model: JobModel, registry: Registry): Problem[] {
+  const places = placesOf(model)
+  const { problems } = places.root.source
+  const before = problems.length
+  for (const workflow of model.workflows) {
+    const { kind, name, definition } = workflow
+    if (kind === 'mapreduce' || definition) continue
+    checkName(places.of(workflow).at(kind), kind, name, registry[`${kind}s`])
+  }
+  return problems.splice(before)
 }
 
 function finish(field: Field, registry: Registry): CheckedJob {

@@ -4,8 +4,9 @@ import { agent } from './agent.ts'
 import { DefinitionError, formatProblem } from './problem.ts'
 import { task } from './task.ts'
 import type { WorkflowDefinition } from './workflow.ts'
-import { loadWorkflow, validateNames, validateWorkflow, workflow } from './workflow.ts'
+import { loadWorkflow, validateWorkflow, workflow } from './workflow.ts'
 import { contentHash } from './workflow-model.ts'
+import { checkNames } from './workflow-names.ts'
 
 /** DESIGN.md section 7, as it stands. */
 const research = `
@@ -306,10 +307,10 @@ describe('names that are not registered', () => {
 
   test('are found again whenever they are asked for', () => {
     const definition = loadWorkflow(research, { file: 'r.yml' })
-    const codes = () => validateNames(definition, registry).map(({ code, line }) => [code, line])
+    const codes = () => checkNames(definition.model, registry).map(({ code, line }) => [code, line])
     expect(codes()).toEqual([['unknown_task', 9]])
     expect(codes()).toEqual([['unknown_task', 9]])
-    expect(validateNames(definition, {})).toEqual([])
+    expect(checkNames(definition.model, {})).toEqual([])
   })
 
   test('a name of an agent is recognized', () => {

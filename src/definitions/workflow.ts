@@ -196,11 +196,6 @@ export function validateWorkflow(text: string, options: LoadOptions = {}): Check
   return finish(field, null, options.registry ?? {})
 }
 
-/** Every problem of a workflow that is known already, against the names of a registry. */
-export function validateNames(definition: WorkflowDefinition, registry: Registry): Problem[] {
-  return checkNames(definition.model, registry)
-}
-
 function finish(
   field: ReturnType<typeof objectField>,
   schema: StandardSchemaV1 | null,

@@ -15,7 +15,7 @@ import { TURN_FIELDS } from '../store/task-row.ts'
 import { decideAgent, wantsSignals } from './agent-decide.ts'
 import type { AgentDraft } from './agent-draft.ts'
 import { codeAlive } from './agent-draft.ts'
-import type { AgentInput, SettledChild } from './agent-input.ts'
+import type { AgentInput, Grant, SettledChild } from './agent-input.ts'
 import { journalRow, unseen, workOutcome } from './agent-results.ts'
 import type { Starter } from './start-new.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
@@ -70,7 +70,7 @@ export class AgentBatch {
   readonly #toStop = new Set<string>()
   readonly #toCancel = new Set<string>()
   readonly #settled = new Map<string, TaskRow[]>()
-  readonly #granted: { parentId: string; totalMs: number; until: number | null }[] = []
+  readonly #granted: (Grant & { parentId: string })[] = []
   readonly #woken = new Set<string>()
   readonly #signals = new Map<string, SignalRow[]>()
   readonly #claimed: TaskRow[] = []
@@ -150,9 +150,9 @@ export class AgentBatch {
     else this.#settled.set(parentId, [row])
   }
 
-  /** An attempt below this agent was granted time. */
-  granted(parentId: string, totalMs: number, until: number | null): void {
-    this.#granted.push({ parentId, totalMs, until })
+  /** An attempt below this agent was granted time, or an operator gave it some. */
+  granted(parentId: string, grant: Grant): void {
+    this.#granted.push({ parentId, ...grant })
   }
 
   /**
@@ -256,20 +256,12 @@ export class AgentBatch {
     }
   }
 
-  *#passUp({
-    parentId,
-    totalMs,
-    until,
-  }: {
-    parentId: string
-    totalMs: number
-    until: number | null
-  }): Work<void> {
+  *#passUp({ parentId, ...grant }: Grant & { parentId: string }): Work<void> {
     yield* this.#load([parentId])
     const row = this.#parts.rows.get(parentId)
     if (!row) return
-    this.decide(row, { type: 'granted', totalMs, until })
-    if (row.parentId !== null) this.#granted.push({ parentId: row.parentId, totalMs, until })
+    this.decide(row, { type: 'granted', ...grant })
+    if (row.parentId !== null) this.granted(row.parentId, grant)
   }
 
   *#load(ids: string[]): Work<void> {

@@ -62,7 +62,12 @@ class History {
       case 'extend':
         return void this.decide({ type: 'extend_by', byMs: 1_000 })
       case 'grant':
-        return void this.decide({ type: 'granted', totalMs: 2_000, until: this.now + 50_000 })
+        return void this.decide({
+          type: 'granted',
+          totalMs: 2_000,
+          until: this.now + 50_000,
+          operator: false,
+        })
       default:
         return void this.decide({ type: one.do })
     }

@@ -17,7 +17,7 @@ import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { AgentDraft } from './agent-draft.ts'
-import type { AgentInput, SettledChild, TurnInput } from './agent-input.ts'
+import type { AgentInput, Grant, SettledChild, TurnInput } from './agent-input.ts'
 import {
   countEnd,
   encodeWaits,
@@ -72,7 +72,7 @@ function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRo
     case 'signal':
       return signal(draft, input.name, input.value)
     case 'granted':
-      granted(draft, input.totalMs, input.until)
+      granted(draft, input)
       return ACCEPTED
     case 'wake':
       if (row.live === 0 && row.token === input.token) draft.wake()
@@ -214,7 +214,9 @@ function newChild(draft: AgentDraft, step: WorkStep): NewBelow {
   const { row, now } = draft
   const policy = inheritLimits(step.policy as TaskPolicy, { above: draft, step, startAt: startOf(step, now) })
   const startAt = startOf(step, now)
+  const limits = newTaskLimits(policy, now, startAt)
   const isAgent = step.kind === 'agent'
+  const hasTime = now < (limits.deadlineAt ?? Infinity)
   return {
     id: step.id,
     name: step.name,
@@ -226,7 +228,7 @@ function newChild(draft: AgentDraft, step: WorkStep): NewBelow {
     policy: encodePolicy(policy),
     nodeId: row.nodeId,
     createdAt: now,
-    ...newTaskLimits(policy, now, startAt),
+    ...limits,
     ...(isAgent && { ready: 0 }),
     kind: step.kind,
     title: step.title ?? null,
@@ -234,7 +236,7 @@ function newChild(draft: AgentDraft, step: WorkStep): NewBelow {
     rootId: row.rootId ?? row.id,
     step: step.no,
     detached: step.detached ? 1 : 0,
-    wokenAt: isAgent ? now : null,
+    wokenAt: isAgent && hasTime ? now : null,
   }
 }
 
@@ -336,7 +338,8 @@ function timeOut(draft: AgentDraft, deadlineAt: number): void {
     timeoutMs,
     lateMs: now - deadlineAt,
   })
-  draft.stopCode(timeoutReason(kind, deadlineAt, timeoutMs))
+  const reason = timeoutReason(kind, deadlineAt, timeoutMs)
+  draft.stopCode(timeoutMs === null ? reason : { ...reason, timeoutMs })
 }
 
 function cancel(draft: AgentDraft): TaskAnswer {
@@ -352,13 +355,17 @@ function cancel(draft: AgentDraft): TaskAnswer {
 }
 
 /** Its deadline must not cut short what was granted below it; it never moves by more than its own length again. */
-function granted(draft: AgentDraft, totalMs: number, until: number | null): void {
+function granted(draft: AgentDraft, { totalMs, until, operator }: Grant): void {
   const { row, policy } = draft
   const { timeoutMs } = policy
-  if (row.deadlineAt === null || timeoutMs === null || isEnded(row.status)) return
-  if ((until !== null && until <= row.deadlineAt) || totalMs <= row.extendedMs) return
-  const byMs = Math.min(totalMs, timeoutMs) - Math.min(row.extendedMs, timeoutMs)
-  row.extendedMs = totalMs
+  if (row.deadlineAt === null || isEnded(row.status)) return
+  if (until !== null && until <= row.deadlineAt) return
+  let byMs = totalMs
+  if (!operator) {
+    if (timeoutMs === null || totalMs <= row.extendedMs) return
+    byMs = Math.min(totalMs, timeoutMs) - Math.min(row.extendedMs, timeoutMs)
+    row.extendedMs = totalMs
+  }
   if (byMs === 0) return
   row.deadlineAt += byMs
   draft.record({ type: 'deadlines_extended', byMs, deadlineAt: row.deadlineAt })

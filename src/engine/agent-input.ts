@@ -37,12 +37,18 @@ export interface SettledChild {
   outcome: WorkOutcome
 }
 
+/** Time for something below an agent: so much in total, until then. An operator's knows no bound. */
+export interface Grant {
+  totalMs: number
+  until: number | null
+  operator: boolean
+}
+
 export type AgentInput =
   | TurnInput
   | { type: 'settled'; children: SettledChild[] }
   | { type: 'signal'; name: string; value: string }
-  /** An attempt below it was granted time: so much in total, until then. */
-  | { type: 'granted'; totalMs: number; until: number | null }
+  | ({ type: 'granted' } & Grant)
   /** Code of a suspended run goes on by itself. */
   | { type: 'wake'; token: string }
   | { type: 'due' }

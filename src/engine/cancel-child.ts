@@ -25,7 +25,7 @@ export function cancelChild(
   const children = new Map(input.children.map((child) => [child.title, child]))
   const cancelled = new Set(waits.cancelled)
   const answer = cancelAnswer(children.get(title)?.status ?? input.status, cancelled.has(title))
-  const open = [...below, title].filter((one) => !cancelled.has(one) && !hasEnded(children.get(one)))
+  const open = [...below, title].filter((one) => !cancelled.has(one) && isOpen(children.get(one)))
   if (answer === 'already_completed' || open.length === 0) return { type: 'cancel', answer }
   const passed = pass(signal.name, signal.value)
   if (passed.type !== 'accepted') return passed
@@ -38,8 +38,8 @@ export function cancelChild(
   return { type: 'cancel', answer }
 }
 
-function hasEnded(child: TitledChild | undefined): boolean {
-  return child !== undefined && isEnded(child.status)
+function isOpen(child: TitledChild | undefined): boolean {
+  return !child || child.status === 'pending' || child.status === 'running'
 }
 
 function cancelAnswer(status: TaskStatus, asked: boolean): CancelAnswer {

@@ -30,3 +30,8 @@ function* stillThere(statements: Statements, ids: readonly string[]): Work<Set<s
   const there = yield* run(statements.agents.places(ids))
   return new Set(there.map(({ id }) => id))
 }
+
+/** What is above comes before what is below it. */
+export function byDueTime(a: TaskRow, b: TaskRow): number {
+  return (a.dueAt ?? 0) - (b.dueAt ?? 0) || Number(b.kind === 'agent') - Number(a.kind === 'agent')
+}

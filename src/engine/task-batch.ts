@@ -14,10 +14,10 @@ import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
 import { AgentLocks } from './agent-locks.ts'
-import { withRoots } from './root-locks.ts'
+import { byDueTime, withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { Starter } from './start-new.ts'
-import { decideTask } from './task-decide.ts'
+import { decideTask, grantedMs } from './task-decide.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer, TaskInput } from './task-input.ts'
@@ -277,6 +277,14 @@ export class TaskBatch {
   }
 
   #decideRow(row: TaskRow, input: TaskInput): TaskAnswer {
+    const answer = this.#decideAlone(row, input)
+    if (input.type === 'extend_by' && answer.type === 'extended' && row.parentId !== null) {
+      this.#agents.granted(row.parentId, { totalMs: input.byMs, until: answer.deadlineAt, operator: true })
+    }
+    return answer
+  }
+
+  #decideAlone(row: TaskRow, input: TaskInput): TaskAnswer {
     return this.#deciding(row, () => {
       if (row.kind === 'agent') {
         // It has no attempts: what would be one's report has nobody to come from.
@@ -290,7 +298,8 @@ export class TaskBatch {
       this.#decided(draft)
       const granted = answer.type === 'extension' && answer.answer.granted ? answer.deadlineAt : undefined
       if (granted !== undefined && row.parentId !== null) {
-        this.#agents.granted(row.parentId, grantedMs(draft.row), granted)
+        const totalMs = grantedMs(draft.row)
+        this.#agents.granted(row.parentId, { totalMs, until: granted, operator: false })
       }
       return answer
     })
@@ -420,14 +429,6 @@ export class TaskBatch {
     }
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
-}
-
-function byDueTime(a: TaskRow, b: TaskRow): number {
-  return (a.dueAt ?? 0) - (b.dueAt ?? 0) || Number(b.kind === 'agent') - Number(a.kind === 'agent')
-}
-
-function grantedMs({ extension }: TaskRow): number {
-  return extension === null ? 0 : (JSON.parse(extension) as { grantedMs: number }).grantedMs
 }
 
 const ACCEPTED: Answer = { type: 'accepted' }

@@ -273,3 +273,8 @@ function stale({ row }: TaskDraft): TaskAnswer {
   const why = isEnded(row.status) ? `the task is ${row.status}` : `attempt ${row.attempt} is the current one`
   return { type: 'stale', reason: { code: 'stale', message: `not the current attempt any more: ${why}` } }
 }
+
+/** The total that the current attempt was granted. */
+export function grantedMs({ extension }: TaskRow): number {
+  return extension === null ? 0 : (JSON.parse(extension) as { grantedMs: number }).grantedMs
+}

@@ -10,9 +10,17 @@ import { executionLimits } from '../definitions/workflow-limits.ts'
 import type { NodeModel, TransitionModel } from '../definitions/workflow-model.ts'
 import type { WorkflowPlan } from '../definitions/workflow-plan.ts'
 import { requestWork } from './graph-action.ts'
+import {
+  endless,
+  synchronizationTimedOut,
+  TOO_MANY_TOKENS,
+  tooDeep,
+  tooManyBranches,
+  unreachable,
+} from './graph-failures.ts'
 import { GraphRoutes, joins } from './graph-routes.ts'
 import type { Join, Membership, Origin, Token } from './graph-scope.ts'
-import { Branch, isOver, joinCounts, Scope } from './graph-scope.ts'
+import { Branch, isOver, joinCounts, newToken, Scope } from './graph-scope.ts'
 import type {
   GraphCommand,
   GraphEnd,
@@ -23,17 +31,8 @@ import type {
   TokenStatus,
   WorkEnd,
 } from './graph-types.ts'
-import {
-  endless,
-  GraphValues,
-  TOO_MANY_TOKENS,
-  tooDeep,
-  tooManyBranches,
-  unreachable,
-} from './graph-values.ts'
+import { GraphValues } from './graph-values.ts'
 import { JoinTimers } from './join-timers.ts'
-
-const START: Origin = { scopes: [], result: undefined, join: null, passed: 0 }
 
 export class GraphRun {
   readonly plan: WorkflowPlan
@@ -41,7 +40,7 @@ export class GraphRun {
   readonly scopes: Scope[] = []
   readonly values: GraphValues
   end: GraphEnd | null = null
-  /** Tokens that run or wait, and scopes that are open, outside every branch. */
+  /** Tokens that run or wait, late ones aside, and scopes that are open. */
   #live = 0
   readonly #timers: JoinTimers
   readonly #routes: GraphRoutes
@@ -58,14 +57,15 @@ export class GraphRun {
   }
 
   start(): GraphCommand[] {
-    this.#todo.push(() => this.#enter(this.plan.start, START))
+    const origin: Origin = { scopes: [], result: undefined, join: null, passed: 0 }
+    this.#todo.push(() => this.#enter(this.plan.start, origin))
     return this.#settle()
   }
 
   happen(happening: GraphHappening): GraphCommand[] {
     if (this.end) return []
     if (happening.type === 'time') this.#time(happening.timer)
-    else if (happening.type === 'stopped') this.#stopped(happening.reason)
+    else if (happening.type === 'stopped') this.#stopped(happening)
     else this.#workEnded(this.tokens[happening.token] as Token, happening.end)
     return this.#settle()
   }
@@ -74,8 +74,8 @@ export class GraphRun {
     for (let i = 0; i < this.#todo.length && !this.end; i++) this.#todo[i]?.()
     this.#todo = []
     if (!this.end && this.#live === 0) this.#complete()
-    for (const join of this.#begun)
-      if (!this.end && !join.fired && !join.scope.closed) this.#timers.start(join)
+    const waiting = this.#begun.filter((join) => !this.end && !join.fired && !join.scope.closed)
+    for (const join of waiting) this.#timers.start(join)
     this.#begun = []
     return this.#commands.splice(0)
   }
@@ -93,13 +93,13 @@ export class GraphRun {
     for (const token of this.tokens) if (isLive(token)) token.status = 'cancelled'
   }
 
-  #stopped(reason: 'timed_out' | 'cancelled'): void {
-    const { timeoutMs, onTimeout } = this.plan.model
+  #stopped({ reason, timeoutMs }: Extract<GraphHappening, { type: 'stopped' }>): void {
+    const { model } = this.plan
     if (reason === 'timed_out') {
       for (const token of this.tokens) {
         if (!isLive(token)) continue
         token.status = 'timed_out'
-        this.#recordTimeout(token, 'workflow', timeoutMs, onTimeout)
+        this.#recordTimeout(token, 'workflow', timeoutMs ?? model.timeoutMs, model.onTimeout)
       }
     }
     this.#finish({ status: 'stopped', reason })
@@ -109,21 +109,7 @@ export class GraphRun {
     const { scopes } = origin
     if (this.end || isOver(scopes)) return
     if (this.tokens.length >= MAX_TOKENS) return this.#finish({ status: 'failed', failure: TOO_MANY_TOKENS })
-    const token: Token = {
-      no: this.tokens.length,
-      node,
-      scopes,
-      status: 'dispatched',
-      retries: 0,
-      timeoutType: null,
-      result: origin.result,
-      join: origin.join,
-      passed: origin.passed,
-      works: false,
-      waits: 0,
-      holds: scopes,
-      late: false,
-    }
+    const token = newToken(this.tokens.length, node, origin)
     this.tokens.push(token)
     this.#hold(scopes)
     for (const { branch } of scopes) branch.members.add(token)
@@ -157,7 +143,7 @@ export class GraphRun {
   }
 
   #workEnded(token: Token, end: WorkEnd): void {
-    if (!isLive(token)) return
+    if (!isLive(token) || !token.works) return
     token.works = false
     if (end.status === 'completed') {
       token.passed = 0
@@ -201,17 +187,20 @@ export class GraphRun {
     const [joining = [], leading = []] = [true, false].map((isJoin) =>
       routes.transitions.filter((transition) => joins(transition, innermost?.scope) === isJoin),
     )
+    const [next = [], opening = []] = [true, false].map((isPlain) =>
+      leading.filter(({ group }) => (group === undefined) === isPlain),
+    )
+    // Before anything is done: a token that fails has arrived nowhere.
+    const opened: Scope[] = []
+    for (const transitions of Map.groupBy(opening, ({ group }) => group).values()) {
+      const scope = this.#scope(transitions, token)
+      if (!(scope instanceof Scope)) return this.#tokenFailed(token, 'failed', scope)
+      opened.push(scope)
+    }
     for (const transition of joining) this.#arrive(token, innermost as Membership, transition)
-    const opened = new Map<string, TransitionModel[]>()
-    for (const transition of leading) {
-      this.#routes.take(transition, token.scopes)
-      if (transition.group === undefined) this.#enter(this.#nodeAfter(transition), token)
-      else opened.set(transition.group, [...(opened.get(transition.group) ?? []), transition])
-    }
-    for (const transitions of opened.values()) {
-      const failure = this.#open(transitions, token)
-      if (failure) return this.#tokenFailed(token, 'failed', failure)
-    }
+    for (const transition of leading) this.#routes.take(transition, token.scopes)
+    for (const transition of next) this.#enter(this.#nodeAfter(transition), token)
+    for (const scope of opened) this.#open(scope)
     if (this.end) return
     if (token.waits > 0) this.#judge((innermost as Membership).scope)
     else if (isLive(token)) this.#leave(token, 'completed')
@@ -286,9 +275,8 @@ export class GraphRun {
     return this.plan.nodes.get(transition.to) as NodeModel
   }
 
-  /** Answers why it cannot be opened. */
-  #open(transitions: readonly TransitionModel[], origin: Origin): Failure | null {
-    if (this.end || isOver(origin.scopes)) return null
+  /** To be opened; or why it cannot be. */
+  #scope(transitions: readonly TransitionModel[], origin: Origin): Scope | Failure {
     const group = transitions[0]?.group as string
     const branches: Branch[] = []
     for (const transition of transitions) {
@@ -303,13 +291,16 @@ export class GraphRun {
     if (origin.scopes.length >= MAX_SCOPE_DEPTH) return tooDeep(group)
     if (origin.passed >= MAX_PASSED_NODES) return endless(transitions[0]?.to as string)
     const maxParallel = Math.min(...transitions.map((transition) => transition.maxParallel ?? Infinity))
-    const scope = new Scope({ group, origin, branches, maxParallel, joins: this.plan.joins(group) })
+    return new Scope({ group, origin, branches, maxParallel, joins: this.plan.joins(group) })
+  }
+
+  #open(scope: Scope): void {
+    if (this.end || isOver(scope.outer)) return
     this.scopes.push(scope)
-    for (const { branch } of origin.scopes) branch.inner.add(scope)
+    for (const { branch } of scope.outer) branch.inner.add(scope)
     this.#hold(scope.outer)
-    if (branches.length > 0) this.#startBranches(scope)
+    if (scope.branches.length > 0) this.#startBranches(scope)
     else this.#todo.push(() => this.#openedEmpty(scope))
-    return null
   }
 
   #openedEmpty(scope: Scope): void {
@@ -373,16 +364,17 @@ export class GraphRun {
     const { expected, arrived } = counts
     const event = { type: 'join_fired', transition: transition.id, expected, arrived } as const
     this.#record({ ...event, timedOut: waitedFor > 0 })
-    let { passed } = scope.origin
+    let passed = scope.origin.passed + 1
     for (const { token } of join.arrived.values()) {
-      passed = Math.max(passed, token.passed)
+      passed = Math.min(passed, token.passed)
       if (isLive(token) && --token.waits === 0) this.#leave(token, 'completed')
     }
-    const origin = { scopes: scope.outer, result: merged.value, join: counts, passed: passed + 1 }
+    const origin = { scopes: scope.outer, result: merged.value, join: counts, passed }
     if (transition.group === undefined) this.#enter(this.#nodeAfter(transition), origin)
     else {
-      const failure = this.#open([transition], origin)
-      if (failure) return this.#joinFailed(join, 'failed', failure)
+      const next = this.#scope([transition], origin)
+      if (!(next instanceof Scope)) return this.#joinFailed(join, 'failed', next)
+      this.#open(next)
     }
     if (!this.end && scope.joins.every(({ fired }) => fired)) this.#close(scope, rules.late === 'cancel')
   }
@@ -421,29 +413,15 @@ export class GraphRun {
   #time(timer: number): void {
     const { join, use } = this.#timers.use(timer)
     if (join.fired || join.scope.closed) return
-    const { transition, timeoutMs, rules, scope } = join
-    const ms = timeoutMs ?? 0
-    if (use === 'warning') {
-      join.warningTimer = null
-      const warnAt = this.#timers.warnAt(join)
-      const remainingMs = ms - Math.ceil(ms * warnAt)
-      const percent = Math.round(warnAt * 100)
-      return this.#record({ type: 'join_warning', transition: transition.id, percent, remainingMs })
-    }
+    if (use === 'warning') return this.#record(this.#timers.warning(join))
+    const { timeoutMs, rules, scope } = join
     join.timeoutTimer = null
     const usable = [...join.arrived.keys()].some((index) => scope.branches[index]?.worked)
-    const proceeds = rules.onTimeout === 'proceed_with_available' && usable
-    const policy: PolicyApplied = rules.onTimeout
     for (const { token } of join.arrived.values()) {
-      // At several joins it waits all the same once.
-      if (token.timeoutType === null) this.#recordTimeout(token, 'synchronization', ms, policy)
+      this.#recordTimeout(token, 'synchronization', timeoutMs, rules.onTimeout)
     }
-    if (proceeds) return this.#fire(join, join.pending)
-    const message =
-      rules.onTimeout === 'fail'
-        ? `Synchronization timeout exceeded: transition ${transition.id} waited ${ms} ms, ${join.arrived.size} of ${scope.branches.length} branches arrived`
-        : `No siblings completed before timeout: transition ${transition.id}`
-    this.#joinFailed(join, 'timed_out', { code: 'synchronization_timeout', message, retryable: false })
+    if (usable && rules.onTimeout === 'proceed_with_available') return this.#fire(join, join.pending)
+    this.#joinFailed(join, 'timed_out', synchronizationTimedOut(join))
   }
 
   #record(event: GraphEvent): void {
@@ -456,11 +434,12 @@ export class GraphRun {
     timeoutDurationMs: number | null,
     policyApplied: PolicyApplied,
   ): void {
-    const { no: tokenId, retries, node } = token
-    const attempt = retries + 1
+    const { no: tokenId, retries, node, timeoutType: before } = token
     token.timeoutType = timeoutType
+    // One that waits at several joins is told of once.
+    if (before !== null) return
     this.#record({
-      ...{ type: 'token_timed_out', tokenId, nodeId: node.id, attempt, timeoutType },
+      ...{ type: 'token_timed_out', tokenId, nodeId: node.id, attempt: retries + 1, timeoutType },
       ...{ timeoutDurationMs, policyApplied },
     })
   }

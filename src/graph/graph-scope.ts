@@ -38,6 +38,13 @@ export interface Token {
   late: boolean
 }
 
+export function newToken(no: number, node: NodeModel, { scopes, result, join, passed }: Origin): Token {
+  return {
+    ...{ no, node, scopes, status: 'dispatched', retries: 0, timeoutType: null, result, join, passed },
+    ...{ works: false, waits: 0, holds: scopes, late: false },
+  }
+}
+
 /** What the nodes after a join can read. */
 export interface JoinCounts {
   expected: number

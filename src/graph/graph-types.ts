@@ -43,8 +43,8 @@ export type WorkEnd =
 export type GraphHappening =
   | { type: 'ended'; token: number; end: WorkEnd }
   | { type: 'time'; timer: number }
-  /** Its own timeout, or a cancel. */
-  | { type: 'stopped'; reason: 'timed_out' | 'cancelled' }
+  /** Its own timeout, or a cancel. `timeoutMs`: how long it had; its definition's unless said. */
+  | { type: 'stopped'; reason: 'timed_out' | 'cancelled'; timeoutMs?: number | undefined }
 
 export type GraphCommand =
   | {

@@ -1,15 +1,15 @@
 /** The values of a graph run: its input, state and output, and what expressions at a token can see of them. */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
-import { MAX_BRANCHES, MAX_PASSED_NODES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
+import { MAX_BRANCHES } from '../core/limits.ts'
 import type { Contexts, JsonObject } from '../definitions/context-path.ts'
 import { writeContext } from '../definitions/context-path.ts'
 import type { Variables } from '../definitions/expression.ts'
 import { mergeOutputs } from '../definitions/join-merge.ts'
 import { evaluateExpression } from '../definitions/mapping.ts'
 import type { TransitionModel } from '../definitions/workflow-model.ts'
+import { tooManyBranches } from './graph-failures.ts'
 import type { Join, JoinCounts, Membership, Origin, Token } from './graph-scope.ts'
-import { joinCounts } from './graph-scope.ts'
 
 export class GraphValues {
   readonly input: unknown
@@ -104,31 +104,4 @@ export class GraphValues {
     if (value.length > MAX_BRANCHES) return tooManyBranches(transition.id, value.length)
     return value.map((item, i) => ({ ...base(i), item, [foreach.itemVar]: item }))
   }
-}
-
-export function tooManyBranches(group: string, branches: number): Failure {
-  const message = `the fan-out ${group} has ${branches} branches; at most ${MAX_BRANCHES} are allowed`
-  return { code: 'too_many_branches', message, retryable: false }
-}
-
-export function tooDeep(group: string): Failure {
-  const message = `the fan-out ${group} is inside ${MAX_SCOPE_DEPTH} others: more is not allowed`
-  return { code: 'too_deep', message, retryable: false }
-}
-
-export const TOO_MANY_TOKENS: Failure = {
-  code: 'too_many_tokens',
-  message: `the run has had ${MAX_TOKENS} tokens: more is not allowed`,
-  retryable: false,
-}
-
-export function unreachable(join: Join): Failure {
-  const { expected, arrived } = joinCounts(join, 0)
-  const message = `the join at transition ${join.transition.id} can no longer be met: ${arrived} of ${expected} branches arrived, ${join.scope.failures} failed`
-  return { code: 'quorum_unreachable', message, retryable: false }
-}
-
-export function endless(nodeId: string): Failure {
-  const message = `${MAX_PASSED_NODES} nodes were passed without any work; node ${nodeId} is one of them`
-  return { code: 'endless_loop', message, retryable: false }
 }

@@ -116,7 +116,8 @@ export class JobRun {
   }
 
   #outcome(): JobEnd {
-    const first = this.#first
+    const asked = [...this.members.values()].find((one) => one.cancelRequested && one.status === 'cancelled')
+    const first = this.#first ?? asked
     if (!first) return { status: 'completed' }
     const { model, failure, timeoutKind } = first
     const status = first.status as keyof typeof WORDS
@@ -190,8 +191,7 @@ export class JobRun {
     if (member.cancelRequested || (status !== 'pending' && status !== 'running')) return
     member.cancelRequested = true
     if (status === 'running') return void this.#commands.push({ type: 'stop', id: model.id })
-    // With a target that is about to end it is not a reason of its own.
-    if (!target || target.status === 'cancelled') this.#first ??= member
+    if (!target) this.#first ??= member
     this.#close(member, 'cancelled', cancelled(target))
   }
 }

@@ -2,7 +2,7 @@
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import type { WorkflowPlan } from '../definitions/workflow-plan.ts'
 import type { Join } from './graph-scope.ts'
-import type { GraphCommand } from './graph-types.ts'
+import type { GraphCommand, GraphEvent } from './graph-types.ts'
 
 interface TimerUse {
   join: Join
@@ -23,12 +23,18 @@ export class JoinTimers {
     const ms = join.limitFor(this.#plan.largestMs(join.scope.group))
     if (ms === null) return
     join.timeoutTimer = this.#timer({ join, use: 'timeout' }, ms)
-    const warnAt = this.warnAt(join)
-    if (warnAt < 1) join.warningTimer = this.#timer({ join, use: 'warning' }, Math.ceil(ms * warnAt))
+    const warnMs = Math.ceil(ms * this.#warnAt(join))
+    if (warnMs < ms) join.warningTimer = this.#timer({ join, use: 'warning' }, warnMs)
   }
 
-  warnAt(join: Join): number {
-    return join.rules.warnAt ?? this.#plan.model.warnAt ?? DEFAULT_POLICY.warnAt
+  /** What is told when its warning is due. */
+  warning(join: Join): GraphEvent {
+    join.warningTimer = null
+    const warnAt = this.#warnAt(join)
+    const ms = join.timeoutMs ?? 0
+    const percent = Math.round(warnAt * 100)
+    const remainingMs = ms - Math.ceil(ms * warnAt)
+    return { type: 'join_warning', transition: join.transition.id, percent, remainingMs }
   }
 
   use(timer: number): TimerUse {
@@ -41,6 +47,10 @@ export class JoinTimers {
     }
     join.timeoutTimer = null
     join.warningTimer = null
+  }
+
+  #warnAt(join: Join): number {
+    return join.rules.warnAt ?? this.#plan.model.warnAt ?? DEFAULT_POLICY.warnAt
   }
 
   #timer(use: TimerUse, ms: number): number {

@@ -27,6 +27,34 @@ export interface JobStart {
   definitions: RunDefinitions
 }
 
+const parts = new WeakMap<WorkflowModel, RunDefinitions>()
+
+/** Those that a run of this graph may begin: what others of the same job need is not stored with each of them. */
+export function definitionsFor(model: WorkflowModel, all: RunDefinitions): RunDefinitions {
+  let part = parts.get(model)
+  if (part) return part
+  part = { workflows: {}, tasks: {}, agents: {} }
+  parts.set(model, part)
+  const models = new Set([model])
+  for (const { actions } of models) {
+    for (const action of Object.values(actions)) {
+      if (action.kind === 'task') copy(action.task, all.tasks, part.tasks)
+      else if (action.kind === 'agent') copy(action.agent, all.agents, part.agents)
+      else if (action.kind === 'workflow_call') {
+        const called = copy(action.workflow, all.workflows, part.workflows)
+        if (called) models.add(called)
+      }
+    }
+  }
+  return part
+}
+
+function copy<T>(name: string, from: Record<string, T>, into: Record<string, T>): T | undefined {
+  const found = from[name]
+  if (found !== undefined) into[name] = found
+  return found
+}
+
 const plans = new Map<string, WorkflowPlan>()
 /** Definitions in use are few; the others are planned again. */
 const MOST_PLANS = 200

@@ -41,6 +41,7 @@ function realWorker(world: World, tasks: TaskDefinition[], wrap: (port: ManagerP
       queues: null,
       concurrency: 10,
       agents: [],
+      registry: {},
       turns: 1,
       residents: { count: 0, bytes: 0 },
       randomness: new SystemRandomness(),

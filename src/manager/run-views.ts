@@ -76,8 +76,9 @@ export function rebuildRun(
   driver.start()
   for (const result of results) {
     if (result.type === 'stop') {
-      const reason = result.reason.code === 'timed_out' ? 'timed_out' : 'cancelled'
-      driver.happen({ type: 'stopped', reason })
+      const { code, timeoutMs } = result.reason
+      const reason = code === 'timed_out' ? 'timed_out' : 'cancelled'
+      driver.happen({ type: 'stopped', reason, timeoutMs })
     } else if (result.type === 'time') {
       const timer = timerOf.get(result.step)
       if (timer !== undefined) driver.happen({ type: 'time', timer })

@@ -7,7 +7,7 @@ import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_RETRIES } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import { idPrefix } from '../core/own-work.ts'
+import { idPrefix, WORKFLOW } from '../core/own-work.ts'
 import type {
   AgentContext,
   AgentDefinition,
@@ -24,6 +24,10 @@ import { LAST_TIME, startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
+import type { WorkflowDefinition } from '../definitions/workflow.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
+import { workflowPolicy } from '../graph/run-policy.ts'
+import { workflowStart } from '../graph/run-start.ts'
 import type { GroupKind } from './agent-group.ts'
 import { Group } from './agent-group.ts'
 import type { AgentRun } from './agent-run.ts'
@@ -46,7 +50,10 @@ export interface InnerContext extends AgentContext {
   activity(): StepHandle<Activity>
 }
 
-export function createAgentContext(run: AgentRun, logger: Logger): AgentContext {
+export function createAgentContext(
+  run: AgentRun,
+  { logger, registry }: { logger: Logger; registry: Registry },
+): AgentContext {
   const at = (what: string) => `agent ${run.turn.name}: ${what}`
 
   const group = (kind: GroupKind, handles: readonly StepHandle[], options: WaitOptions = {}): Group => {
@@ -116,6 +123,36 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
     return run.stepHandle(no, { kind, name, id: recorded ?? id }) as unknown as WorkHandle
   }
 
+  const childWorkflow = (
+    definition: WorkflowDefinition,
+    input: unknown,
+    options: ChildOptions,
+  ): WorkHandle => {
+    const { name, model, schema } = definition
+    const place = at(`child ${name}`)
+    const { timeout, detached = false, inherit, reserve, ...others } = options
+    checkKeys(place, others, ['timeout', 'detached', 'inherit', 'reserve'])
+    if (schema) checkInputNow('workflow', name, schema, input)
+    const ms =
+      timeout === undefined
+        ? model.timeoutMs
+        : timeout === null
+          ? null
+          : durationMs(timeout, `${place}: timeout`)
+    return work(
+      'agent',
+      { name: WORKFLOW },
+      workflowStart(definition, registry, input ?? null),
+      workflowPolicy(model, ms),
+      {
+        start: { delayMs: 0 },
+        detached,
+        title: name,
+        ...inheritance(place, inherit, reserve),
+      },
+    )
+  }
+
   const context = {
     agentId: run.agentId,
     signal: run.controller.signal,
@@ -131,9 +168,10 @@ export function createAgentContext(run: AgentRun, logger: Logger): AgentContext 
       const inherited = inheritance(at(`schedule ${definition.name}`), inherit, reserve)
       return work('task', definition, input, policy, { start, detached, ...inherited })
     },
-    child(definition: AgentDefinition, input?: unknown, options: ChildOptions = {}) {
+    child(definition: AgentDefinition | WorkflowDefinition, input?: unknown, options: ChildOptions = {}) {
+      if (definition?.kind === 'workflow') return childWorkflow(definition, input, options)
       if (definition?.kind !== 'agent')
-        throw new CurfewError('invalid_option', `${at('child')} takes an agent`)
+        throw new CurfewError('invalid_option', `${at('child')} takes an agent or a workflow`)
       const { detached = false, inherit, reserve, ...agentOptions } = options
       const policy = Object.keys(agentOptions).length
         ? applyAgentOptions(`agent ${definition.name}`, definition.policy, agentOptions, 'call')

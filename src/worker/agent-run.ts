@@ -13,6 +13,7 @@ import type { Logger } from '../core/logger.ts'
 import { JournalMismatch, Stopped } from '../core/task-errors.ts'
 import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
 import { parseInput } from '../definitions/input-schema.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
 import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
 import { createAgentContext } from './agent-context.ts'
 import { Group } from './agent-group.ts'
@@ -29,6 +30,8 @@ export interface RunHost {
   randomness: Randomness
   logger: Logger
   nextId(prefix: IdPrefix, now: number): string
+  /** What this process knows, for names in the definitions of workflows. */
+  registry: Registry
   report(report: TurnReport): Promise<TurnAnswer>
   /** A suspended run wants a turn. */
   wake(run: AgentRun): void
@@ -105,7 +108,7 @@ export class AgentRun {
   }
 
   start(): void {
-    void this.#execute(createAgentContext(this, this.#host.logger))
+    void this.#execute(createAgentContext(this, this.#host))
     this.#tickSoon()
   }
 

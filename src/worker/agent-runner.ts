@@ -9,6 +9,7 @@ import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
 import type { Turn, TurnAnswer, TurnReport, WorkerSession } from '../wire/worker-port.ts'
 import { ReplayedJournal } from './agent-journal-match.ts'
 import type { RunHost } from './agent-run.ts'
@@ -18,6 +19,7 @@ import { bareReport } from './turn-report.ts'
 
 export interface AgentRunnerOptions {
   agents: readonly AgentDefinition[]
+  registry: Registry
   clock: Clock
   randomness: Randomness
   ids: IdSource
@@ -52,6 +54,7 @@ export class AgentRunner {
       clock,
       randomness,
       logger,
+      registry: options.registry,
       nextId: (prefix, now) => ids.next(prefix, now),
       report: (report) => this.#outbox.add(report),
       wake: ({ agentId, turn }) => this.#session?.wake(agentId, turn.rootId, turn.token),

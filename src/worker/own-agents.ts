@@ -18,7 +18,7 @@ import type { JobCommand, Member } from '../graph/job-run.ts'
 import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
 import type { JobStart, RunDefinitions, WorkflowStart } from '../graph/start-input.ts'
-import { planOf } from '../graph/start-input.ts'
+import { definitionsFor, planOf } from '../graph/start-input.ts'
 import { badEnd, nodeEnd } from '../graph/work-end.ts'
 import type { InnerContext } from './agent-context.ts'
 import { watchStuck } from './stuck-watch.ts'
@@ -84,9 +84,9 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
     } else done.reject(context.signal.reason)
   }
   context.signal.addEventListener('abort', () => {
-    const { code } = context.signal.reason as Stopped
+    const { code, timeoutMs } = context.signal.reason as Stopped
     const reason = code === 'timed_out' ? 'timed_out' : 'cancelled'
-    guarded(() => driver.happen({ type: 'stopped', reason }))
+    guarded(() => driver.happen({ type: 'stopped', reason, timeoutMs }))
   })
   guarded(() => driver.start())
   return done.promise
@@ -113,15 +113,9 @@ function beginNode(
   if (work.kind === 'agent') {
     const base = policyIn(definitions.agents, 'agent', work.name, node)
     const { ms, origin } = limits.timeout
-    const policy = origin === 'default' ? base : withTimeout(base, ms)
-    return context.begin({
-      kind: 'agent',
-      name: work.name,
-      input: work.input,
-      policy,
-      title,
-      ...inherited,
-    })
+    const limited = origin === 'default' ? base : withTimeout(base, ms)
+    const policy = inheritAll ? { ...limited, inherit: true } : limited
+    return context.begin({ kind: 'agent', name: work.name, input: work.input, policy, title, ...inherited })
   }
   const name = work.kind === 'task' ? work.name : work.kind === 'shell' ? SHELL : HTTP_REQUEST
   const base = work.kind === 'task' ? policyIn(definitions.tasks, 'task', name, node) : DEFAULT_POLICY
@@ -135,7 +129,8 @@ function childStart(
   input: unknown,
   inherit = false,
 ): WorkflowStart {
-  return { hash: contentHash(model), model, definitions, input, ...(inherit && { inherit }) }
+  const needed = definitionsFor(model, definitions)
+  return { hash: contentHash(model), model, definitions: needed, input, ...(inherit && { inherit }) }
 }
 
 function withTimeout(policy: TaskPolicy, timeoutMs: number | null): TaskPolicy {

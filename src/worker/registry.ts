@@ -1,11 +1,11 @@
 /** What one process knows: its tasks, agents and workflows, those they were given, and the actions of our own. */
 import { CurfewError } from '../core/errors.ts'
-import { HTTP_REQUEST, SHELL } from '../core/own-work.ts'
+import { HTTP_REQUEST, JOB, SHELL, WORKFLOW } from '../core/own-work.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { HttpOptions } from './http-request.ts'
-import { httpTask } from './http-request.ts'
+import { hostName, httpTask } from './http-request.ts'
 import { shellTask } from './shell-task.ts'
 
 export interface ProcessRegistry {
@@ -21,8 +21,11 @@ interface Given {
   http?: HttpOptions
 }
 
+const OWN_NAMES: readonly string[] = [WORKFLOW, JOB, HTTP_REQUEST, SHELL]
+
 /** Throws where two have one name. */
 export function register(given: Given): ProcessRegistry {
+  checkHttp(given.http)
   const registry: ProcessRegistry = { tasks: new Map(), agents: new Map(), workflows: new Map() }
   for (const [i, definition] of (given.tasks ?? []).entries()) {
     if (definition?.kind !== 'task') throw invalid(`tasks[${i}] is not a task made with task({ … })`)
@@ -41,6 +44,10 @@ export function register(given: Given): ProcessRegistry {
       throw invalid(`workflows[${i}] is not a workflow made with workflow({ … }) or loadWorkflow`)
     addWorkflow(registry, definition)
   }
+  for (const name of OWN_NAMES) {
+    if (registry.tasks.has(name) || registry.agents.has(name))
+      throw invalid(`the name '${name}' is Curfew's own; give the task or agent another`)
+  }
   const actions = [...registry.workflows.values()].flatMap(({ model }) => Object.values(model.actions))
   registry.tasks.set(HTTP_REQUEST, httpTask(given.http ?? {}))
   // It needs a supervisor, which is a process of its own.
@@ -54,8 +61,8 @@ function addWorkflow(registry: ProcessRegistry, definition: WorkflowDefinition):
   if (known) throw invalid(`workflows: there are two workflows named '${definition.name}'`)
   registry.workflows.set(definition.name, definition)
   const { tasks, agents, workflows } = definition.uses
-  for (const used of tasks) addUsed(registry.tasks, used, definition)
-  for (const used of agents) addUsed(registry.agents, used, definition)
+  for (const used of tasks) addUsed(registry.tasks, used, definition, registry.agents)
+  for (const used of agents) addUsed(registry.agents, used, definition, registry.tasks)
   for (const used of workflows) addWorkflow(registry, used)
 }
 
@@ -63,11 +70,28 @@ function addUsed<T extends { name: string }>(
   known: Map<string, T>,
   used: T,
   { name }: WorkflowDefinition,
+  others: ReadonlyMap<string, unknown>,
 ): void {
   const other = known.get(used.name)
-  if (other && other !== used)
+  if ((other && other !== used) || others.has(used.name))
     throw invalid(`workflow ${name} was given another '${used.name}' than the one that is known`)
   known.set(used.name, used)
+}
+
+function checkHttp(http: unknown): void {
+  if (http === undefined) return
+  if (typeof http !== 'object' || http === null) throw invalid('http must be an object: { allowPrivate }')
+  for (const key of Object.keys(http)) {
+    if (key !== 'allowPrivate') throw invalid(`http: '${key}' is not an option; there is allowPrivate`)
+  }
+  const { allowPrivate } = http as { allowPrivate?: unknown }
+  if (allowPrivate === undefined || typeof allowPrivate === 'boolean') return
+  if (!Array.isArray(allowPrivate))
+    throw invalid('http.allowPrivate must be true, false or a list of host names')
+  for (const name of allowPrivate as unknown[]) {
+    if (typeof name !== 'string' || hostName(name) === null)
+      throw invalid(`http.allowPrivate: ${JSON.stringify(name)} is not a host name, such as 'db.internal'`)
+  }
 }
 
 function invalid(message: string): CurfewError {

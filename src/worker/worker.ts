@@ -8,6 +8,7 @@ import type { Logger } from '../core/logger.ts'
 import type { StopReason } from '../core/states.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
 import type {
   Assignment,
   DownMessage,
@@ -33,6 +34,8 @@ export interface WorkerOptions {
   clock: Clock
   logger: Logger
   agents: readonly AgentDefinition[]
+  /** What this process knows. */
+  registry: Registry
   /** Turns of agents at a time. */
   turns: number
   randomness: Randomness
