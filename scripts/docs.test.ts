@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
+import { DefinitionError, graph, loadWorkflow, validateJob, validateWorkflow } from '../src/curfew.ts'
 
 const root = path.join(import.meta.dirname, '..')
 const pages = globSync(['*.md', 'docs/**/*.md', 'bench/*.md'], { cwd: root }).toSorted()
@@ -80,3 +81,37 @@ function anchorsOf(page: string): string[] {
       .replaceAll(/\s/g, '-'),
   )
 }
+
+/** The blocks of a language, in their order. */
+function blocksOf(page: string, language: string): string[] {
+  const text = readFileSync(path.join(root, page), 'utf8')
+  return [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(
+    ([, block = '']) => block,
+  )
+}
+
+test.each(pages)('%s: its YAML is a workflow or a job without a problem', (page) => {
+  const problems = blocksOf(page, 'yaml').flatMap((block) => {
+    const validate = /^workflows:/m.test(block) ? validateJob : validateWorkflow
+    return validate(block, { file: page }).problems
+  })
+  expect(problems).toEqual([])
+})
+
+test('the drawing is that of the first workflow in a file', () => {
+  const [first = ''] = blocksOf('docs/workflows.md', 'yaml')
+  expect(blocksOf('docs/workflows.md', 'mermaid')).toEqual([graph(loadWorkflow(first))])
+})
+
+test('what is said of the workflow with mistakes is what is told', () => {
+  const file = 'examples/workflows/wrong.yml'
+  const told = (() => {
+    try {
+      return loadWorkflow(readFileSync(path.join(root, file), 'utf8'), { file })
+    } catch (error) {
+      if (!(error instanceof DefinitionError)) throw error
+      return error.message
+    }
+  })()
+  expect(blocksOf('docs/workflows.md', 'text')).toContain(`${told}\n`)
+})

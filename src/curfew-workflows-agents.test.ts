@@ -76,4 +76,23 @@ onEachStore('workflows and what is around them', (test) => {
     await world.clock.advance('15s')
     expect(await handle.status()).toBe('failed')
   })
+
+  test('runs are listed by their kind and by the name of their definition', async ({ world }) => {
+    const curfew = await world.open({ workflows: [twice] })
+    const run = await curfew.start(twice, 1)
+    const batch = await curfew.submit(
+      job({ name: 'batch', workflows: [{ id: 'a', workflow: twice, input: 1 }] }),
+    )
+    await Promise.all([run.result(), batch.result()])
+    const listed = async (options: Parameters<typeof curfew.list>[0]) =>
+      (await curfew.list(options)).tasks.map(({ kind, name, title }) => [kind, name, title])
+    expect(await listed({ kind: 'job' })).toEqual([['job', 'batch', 'batch']])
+    expect(await listed({ name: 'twice' })).toEqual([['workflow', 'twice', 'twice']])
+    expect(await listed({ kind: 'workflow', parent: batch.id })).toEqual([['workflow', 'a', 'a']])
+    expect(await listed({ kind: 'agent' })).toEqual([])
+    expect(await listed({ kind: 'task', parent: run.id })).toEqual([
+      ['task', 'double', 'two'],
+      ['task', 'double', 'one'],
+    ])
+  })
 })

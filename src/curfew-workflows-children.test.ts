@@ -272,7 +272,9 @@ onEachStore('child workflows', (test) => {
     const handle = await curfew.start(definition, [[500], [1_000, MINUTE]])
     await clock.advance('1500ms')
     const [, run] = await childrenOf(curfew, handle)
-    expect((await run!.run()).joins).toMatchObject([{ arrived: 1, timeoutMs: 2_000, deadlineAt: start + 3_000 }])
+    expect((await run!.run()).joins).toMatchObject([
+      { arrived: 1, timeoutMs: 2_000, deadlineAt: start + 3_000 },
+    ])
     expect((await handle.run()).joins).toMatchObject([
       { arrived: 1, timeoutMs: 10_000, deadlineAt: start + 10_500 },
     ])

@@ -4,7 +4,7 @@ import { timeoutsOf, tokensOf } from '../scripts/acceptance/workflow-runs.ts'
 import type { World } from '../scripts/acceptance/world.ts'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
 import type { WorkflowOptions } from './curfew.ts'
-import { DefinitionError, loadWorkflow, Stopped, TaskFailed, task, workflow } from './curfew.ts'
+import { DefinitionError, loadWorkflow, TaskFailed, task, workflow } from './curfew.ts'
 
 /** Counts its starts; ends by itself after a hundred hours, or at its signal. */
 function hanging(world: World) {
@@ -235,7 +235,8 @@ onEachStore('limits of nodes', (test) => {
     for (const retryLimit of [-1, 1.5]) {
       expect(() => limited(world, { timeout: 100, onTimeout: 'retry', retryLimit })).toThrow(DefinitionError)
     }
-    const text = 'name: w\nnodes: [{ id: a, action_id: x, timeout: 1s, on_timeout: retry, retry_limit: many }]'
+    const text =
+      'name: w\nnodes: [{ id: a, action_id: x, timeout: 1s, on_timeout: retry, retry_limit: many }]'
     expect(() => loadWorkflow(text)).toThrow(/retry_limit/)
   })
 
@@ -343,7 +344,7 @@ onEachStore('limits of nodes', (test) => {
     await clock.advance(1_000)
     expect(await handle.result()).toEqual({
       pages: ['page 10', 'page 20'],
-      join: { expected: 3, arrived: 2, missing: 1, timed_out: 0 },
+      join: { expected: 3, arrived: 2, missing: 1, timed_out: 1 },
     })
     expect(await handle.view()).toMatchObject({ status: 'completed', endedAt: start + 100 })
     expect(await tokensOf(handle)).toEqual([
@@ -398,7 +399,11 @@ onEachStore('limits of nodes', (test) => {
         ...(['short', 'long'] as const).map((from) => ({
           ...{ from, to: 'end' as const },
           synchronization: {
-            ...{ strategy: 'all' as const, siblingGroup: 'both' as const, onBranchFailure: 'settle' as const },
+            ...{
+              strategy: 'all' as const,
+              siblingGroup: 'both' as const,
+              onBranchFailure: 'settle' as const,
+            },
           },
         })),
       ],

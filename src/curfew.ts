@@ -38,6 +38,7 @@ export type {
   ScheduleManyOptions,
   ScheduleOptions,
   StartOptions,
+  SubmitOptions,
 } from './client/client.ts'
 export { JobHandle, JobWorkflowHandle } from './client/job-handle.ts'
 export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'

@@ -42,7 +42,7 @@ export class Outside {
     const work = task({
       name: 'work',
       retention: '400d',
-      run: (input: WorkInput, ctx) => this.#work(generation, input, ctx),
+      run: (input: WorkInput, ctx) => this.work(generation, input, ctx),
     })
     const program: AgentDefinition<ProgramInput> = agent({
       name: 'program',
@@ -107,7 +107,8 @@ export class Outside {
     await this.#try(generation, key, { ms, end, flaky, pauseMs, isLimited: timeout !== null }, signal)
   }
 
-  async #work(
+  /** What a task does; answers its id. */
+  async work(
     generation: Generation,
     { ms, end, flaky }: WorkInput,
     { taskId, signal }: TaskContext,

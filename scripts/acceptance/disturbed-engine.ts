@@ -42,6 +42,7 @@ export class DisturbedEngine {
   readonly #world: World
   readonly #disturbances: Disturbances
   readonly #code: (generation: Generation) => Code
+  readonly #left: (file: string) => void
   readonly #kills: Disturbances['kills'][number][]
   readonly #deadDatabases = new WeakSet<DatabaseSync>()
   /** Null once it is dead. */
@@ -51,11 +52,17 @@ export class DisturbedEngine {
   #driving = false
   #ofProcess = 0
 
-  /** `code`: what each process has the code of. */
-  constructor(world: World, disturbances: Disturbances, code: (generation: Generation) => Code) {
+  /** `code`: what each process has the code of. `left`: told of the file that a process left when it was killed. */
+  constructor(
+    world: World,
+    disturbances: Disturbances,
+    code: (generation: Generation) => Code,
+    left: (file: string) => void = () => undefined,
+  ) {
     this.#world = world
     this.#disturbances = disturbances
     this.#code = code
+    this.#left = left
     this.#kills = [...disturbances.kills]
     this.startedAt = world.now
   }
@@ -199,6 +206,7 @@ export class DisturbedEngine {
     const copy = `${world.store}+`
     copyFileSync(world.store, copy)
     if (existsSync(`${world.store}-wal`)) copyFileSync(`${world.store}-wal`, `${copy}-wal`)
+    this.#left(copy)
     world.store = copy
     world.clock = new VirtualClock(clock.wall())
     if (this.#driving) {

@@ -19,11 +19,12 @@ import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkName } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
+import { withUsed } from '../definitions/workflow-names.ts'
 import { jobPolicy, workflowPolicy } from '../graph/run-policy.ts'
+import { jobStart, workflowStart } from '../graph/run-start.ts'
 import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
 import { AgentHandle } from './agent-handle.ts'
 import { JobHandle } from './job-handle.ts'
-import { jobStart, workflowStart } from '../graph/run-start.ts'
 import { TaskHandle } from './task-handle.ts'
 import { WorkflowHandle } from './workflow-handle.ts'
 
@@ -50,6 +51,12 @@ export interface RunOptions {
   key?: string
   /** Instead of the definition's. */
   timeout?: Duration | null
+}
+
+/** Of a job. */
+export interface SubmitOptions {
+  /** Unique per job name for as long as the record lives: a second call answers the first one's job. */
+  key?: string
 }
 
 export interface ListOptions {
@@ -196,24 +203,38 @@ export class Client {
   }
 
   /** Stores a job; when this resolves it is committed. A single workflow, agent or task is a job of one. */
+  submit(job: JobDefinition, options?: SubmitOptions): Promise<JobHandle>
+  submit<Input, Output>(
+    work: AgentDefinition<Input, Output> | TaskDefinition<Input, Output> | WorkflowDefinition<Input, Output>,
+    ...rest: WithInput<NoInfer<Input>, SubmitOptions>
+  ): Promise<JobHandle<Record<string, Output>>>
   async submit(
-    work:
-      | JobDefinition
-      | WorkflowDefinition<never, unknown>
-      | AgentDefinition<never, unknown>
-      | TaskDefinition<never, unknown>,
-    input?: unknown,
-    { key }: { key?: string } = {},
+    work: JobDefinition | AgentDefinition | TaskDefinition | WorkflowDefinition,
+    ...rest: unknown[]
   ): Promise<JobHandle> {
     if (!['job', 'workflow', 'agent', 'task'].includes(work?.kind)) {
       throw new CurfewError('invalid_option', 'submit takes a job({ … }), or a workflow, agent or task')
     }
-    const definition = work.kind === 'job' ? work : jobOf(work, input)
+    const definition = work.kind === 'job' ? work : jobOf(work, rest.shift())
+    const { key, ...others } = (rest[0] ?? {}) as SubmitOptions
+    const [unknown] = Object.keys(others)
+    if (unknown !== undefined)
+      throw new CurfewError('invalid_option', `submit: '${unknown}' is not an option; there is key`)
     const { model } = definition
     const start = jobStart(definition, this.#registry)
+    await this.#checkInputs(definition)
     const name = model.name ?? model.workflows[0]?.id ?? 'job'
     const { id, existing } = await this.#startRun(JOB, name, jobPolicy(model), start, key)
     return new JobHandle(this.#service, id, existing)
+  }
+
+  async #checkInputs({ model, uses }: JobDefinition): Promise<void> {
+    const { tasks, agents, workflows } = withUsed(this.#registry, uses)
+    const known = { task: tasks, agent: agents, workflow: workflows, mapreduce: undefined }
+    for (const { kind, name, input } of model.workflows) {
+      const schema = known[kind]?.get(name)?.schema
+      if (schema && kind !== 'mapreduce') await parseInput(kind, name, schema, input)
+    }
   }
 
   async #startRun(

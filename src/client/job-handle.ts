@@ -72,12 +72,13 @@ export class JobWorkflowHandle {
     return member
   }
 
+  /** As that of a job: its output, or throws how it ended. */
   async result(options: { timeout?: Duration } = {}): Promise<unknown> {
-    const member = await this.settled(options)
-    if (member.status === 'completed') return member.output
+    const { runId, status, output, failure, timeoutKind } = await this.settled(options)
+    if (status === 'completed') return output
+    if (runId !== null) return new TaskHandle(this.#service, runId).result()
     throw outcomeError({
-      ...{ kind: 'workflow', id: member.runId ?? this.id, name: this.id, attempts: 1 },
-      ...{ status: member.status, failure: member.failure, timeoutKind: member.timeoutKind },
+      ...{ kind: 'workflow', id: this.id, name: this.id, attempts: 0, status, failure, timeoutKind },
       ...{ deadlineAt: null, startedAt: null, timeoutMs: null, receipt: null, progress: null, details: null },
     })
   }

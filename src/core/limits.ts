@@ -53,6 +53,8 @@ export const MAX_PROBLEMS = 200
 export const MAX_NODES = 1_000
 export const MAX_ACTIONS = 1_000
 export const MAX_TRANSITIONS = 5_000
+/** All definitions a run may need, at any depth: half of what its row and those of its children can carry. */
+export const MAX_DEFINITIONS_BYTES = 512 * 1024
 /** Keys of one mapping, headers of one request, elements of one argv. */
 export const MAX_MAPPING_KEYS = 500
 /** Branches of one fan-out: each has rows, and a join reads all their outputs at once. */

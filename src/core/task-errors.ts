@@ -58,8 +58,11 @@ export class TaskTimedOut extends TaskError {
       failure: Failure | null
     },
   ) {
-    const after = fields.timeoutMs === null ? '' : ` after ${formatDuration(fields.timeoutMs)}`
-    super('task_timed_out', `${who(fields)} timed out${after}: ${MEANING[fields.kind]}`, fields, {
+    const { timeoutMs, kind, work, failure } = fields
+    const after = timeoutMs === null ? '' : ` after ${formatDuration(timeoutMs)}`
+    // A job may end as one of its workflows did.
+    const why = work === 'job' && failure ? `: ${failure.message}` : `${after}: ${MEANING[kind]}`
+    super('task_timed_out', `${who(fields)} timed out${why}`, fields, {
       ...(fields.receipt === 'abandoned' && {
         hint: "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it.",
       }),
@@ -89,7 +92,11 @@ export class TaskFailed extends TaskError {
   readonly timeoutMs: number | null
 
   constructor(
-    fields: TaskErrorFields & { failure: Failure; timeoutKind?: TimeoutKind | null; timeoutMs?: number | null },
+    fields: TaskErrorFields & {
+      failure: Failure
+      timeoutKind?: TimeoutKind | null
+      timeoutMs?: number | null
+    },
   ) {
     super('task_failed', `${who(fields)} failed: ${fields.failure.message}`, fields)
     this.failure = fields.failure
@@ -99,8 +106,13 @@ export class TaskFailed extends TaskError {
 }
 
 export class TaskCancelled extends TaskError {
-  constructor(fields: TaskErrorFields) {
-    super('task_cancelled', `${who(fields)} was cancelled`, fields)
+  /** Why, where it was not asked for itself. */
+  readonly failure: Failure | null
+
+  constructor(fields: TaskErrorFields & { failure?: Failure | null }) {
+    const why = fields.failure ? `: ${fields.failure.message}` : ''
+    super('task_cancelled', `${who(fields)} was cancelled${why}`, fields)
+    this.failure = fields.failure ?? null
   }
 }
 
@@ -134,7 +146,10 @@ export function outcomeError(ended: EndedWork): CurfewError {
     progress: ended.progress,
     details: ended.details,
   }
-  if (ended.status === 'cancelled') return new TaskCancelled(fields)
+  if (ended.status === 'cancelled') {
+    // What a task failed with before it was cancelled is not why.
+    return new TaskCancelled({ ...fields, failure: ended.kind === 'task' ? null : ended.failure })
+  }
   if (ended.status === 'timed_out') {
     const { timeoutKind, timeoutMs, startedAt, failure } = ended
     return new TaskTimedOut({ ...fields, kind: timeoutKind ?? 'total', timeoutMs, startedAt, failure })

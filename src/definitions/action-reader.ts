@@ -247,7 +247,8 @@ function readShell(fields: ActionFields, execution: ExecutionModel): ShellAction
   }
   if (argv) {
     const parts = (argv.list(MAX_MAPPING_KEYS) ?? []).map((part) => readLine(part, true) ?? '')
-    if (Array.isArray(argv.value) && !parts[0]) argv.expected('a program and its arguments')
+    if (Array.isArray(argv.value) && parts.length === 0) argv.expected('a program and its arguments')
+    if (argv.child(0).value === '') argv.child(0).expected('the name of a program')
     action.argv = parts
   }
   if (workingDir) {
@@ -259,7 +260,8 @@ function readShell(fields: ActionFields, execution: ExecutionModel): ShellAction
 
 /** `${input.name}` means nothing to a shell, and must not: a value in its text would be code. */
 function refuseTemplate(field: Field, line: string): void {
-  const found = /\$\{\s*((?:input|state|output|result|_?branch|join)\s*[.[][^}]*)\}/.exec(line)
+  const unquoted = line.replaceAll(/'[^']*'/g, (quoted) => ' '.repeat(quoted.length))
+  const found = /\$\{\s*((?:input|state|output|result|_?branch|join)\.[^}]*)\}/.exec(unquoted)
   if (!found) return
   field.problem('invalid_value', 'a line for the shell holds no expressions', {
     suggestion: `Write env: { VALUE: '${found[1]?.trim()}' }, and "$VALUE" in the line.`,

@@ -260,6 +260,21 @@ describe('mappings and templates', () => {
     expect(evaluated).toMatchObject({ ok: false, failure: { details: { place: 'nodes[0].input.a[1]' } } })
   })
 
+  test('what is not there is told with what is there instead', () => {
+    const values = (text: string) => {
+      const evaluated = evaluateExpression(
+        text,
+        { input: { a: { b: 1, c: 2 }, list: [1], text: 'x' } },
+        'here',
+      )
+      return evaluated.ok ? null : (evaluated.failure.details as { values: object }).values
+    }
+    expect(values('input.a.d.e')).toEqual({ 'input.a.d.e': 'nothing', 'input.a': '{ b, c }' })
+    expect(values('input.list.d')).toEqual({ 'input.list.d': 'nothing', 'input.list': 'a list of 1' })
+    expect(values('input.text.d')).toEqual({ 'input.text.d': 'nothing', 'input.text': '"x"' })
+    expect(values('state.a')).toEqual({ 'state.a': 'nothing' })
+  })
+
   test('a stored text that no longer compiles is a failure, not an exception', () => {
     expect(evaluateExpression('a b', variables, 'here')).toMatchObject({
       ok: false,
@@ -272,7 +287,10 @@ describe('mappings and templates', () => {
     expect(evaluateCondition(undefined, variables, 'c')).toEqual({ ok: true, value: true })
     expect(evaluateCondition('input.n', variables, 'c')).toMatchObject({
       ok: false,
-      failure: { message: expect.stringContaining('must be true or false, got 7') },
+      failure: {
+        message: expect.stringContaining('must be true or false, got 7'),
+        details: { expression: 'input.n', place: 'c', values: { 'input.n': '7' } },
+      },
     })
   })
 

@@ -23,7 +23,8 @@ export interface Variables {
   join?: unknown
 }
 
-export type Evaluated = { ok: true; value: unknown } | { ok: false; failure: Failure }
+export type Refused = { ok: false; failure: Failure }
+export type Evaluated = { ok: true; value: unknown } | Refused
 
 /** A variable the expression names, with the fields that follow it: `state`, `pages`. */
 export interface Reference {
@@ -44,6 +45,8 @@ export interface Expression {
   readonly references: readonly Reference[]
   /** `place` stands in the message of a failure: `transitions[1].condition`. */
   evaluate(variables: Variables, place: string): Evaluated
+  /** Its value is not what is needed there. */
+  refuse(variables: Variables, place: string, message: string): Refused
 }
 
 type Expr = ReturnType<typeof parse>['expr']
@@ -231,8 +234,7 @@ class Compiled implements Expression {
   }
 
   evaluate(variables: Variables, place: string): Evaluated {
-    const all: Record<string, unknown> = { ...variables }
-    if (variables.branch !== undefined) all._branch = variables.branch
+    const all = withAlias(variables)
     for (const { name } of this.references) {
       if (all[name] === undefined) return this.#failed(`'${name}' does not exist here`, all, place)
     }
@@ -252,26 +254,53 @@ class Compiled implements Expression {
     }
   }
 
-  #failed(message: string, variables: Record<string, unknown>, place: string): Evaluated {
+  refuse(variables: Variables, place: string, message: string): Refused {
+    return this.#failed(message, withAlias(variables), place)
+  }
+
+  #failed(message: string, variables: Record<string, unknown>, place: string): Refused {
     const values: Record<string, string> = {}
     for (const { name, path } of this.references.slice(0, MAX_SHOWN_VALUES)) {
-      values[[name, ...path].join('.')] = valueAt(variables[name], path)
+      const { value, depth } = valueAt(variables[name], path)
+      values[[name, ...path].join('.')] = depth === path.length ? shown(value) : 'nothing'
+      // What is there instead tells a typing error from a value that never came.
+      if (depth < path.length && variables[name] !== undefined)
+        values[[name, ...path.slice(0, depth)].join('.')] = outline(value)
     }
-    const shown = Object.entries(values).map(([name, value]) => `${name} = ${value}`)
-    const text = `expression at ${place} failed: ${message}\n  ${this.text}${shown.map((line) => `\n  ${line}`).join('')}`
+    const lines = Object.entries(values).map(([name, value]) => `\n  ${name} = ${value}`)
+    const text = `expression at ${place} failed: ${message}\n  ${this.text}${lines.join('')}`
     const details = { expression: this.text, place, values }
     return { ok: false, failure: { code: 'expression_failed', message: text, retryable: false, details } }
   }
 }
 
-function valueAt(value: unknown, path: readonly string[]): string {
+function withAlias(variables: Variables): Record<string, unknown> {
+  return variables.branch === undefined ? { ...variables } : { ...variables, _branch: variables.branch }
+}
+
+/** As far as the path goes. */
+function valueAt(value: unknown, path: readonly string[]): { value: unknown; depth: number } {
   let found = value
-  for (const key of path) {
-    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, key)) return 'nothing'
+  for (const [depth, key] of path.entries()) {
+    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, key))
+      return { value: found, depth }
     found = (found as Record<string, unknown>)[key]
   }
-  if (found === undefined) return 'nothing'
-  const text = JSON.stringify(found) ?? String(found)
+  return { value: found, depth: path.length }
+}
+
+/** Short, however much is in it. */
+function outline(value: unknown): string {
+  if (Array.isArray(value)) return `a list of ${value.length}`
+  if (typeof value !== 'object' || value === null) return shown(value)
+  const keys = Object.keys(value)
+  const names = keys.slice(0, MAX_SHOWN_VALUES).map((key) => key.slice(0, 50))
+  return `{ ${[...names, ...(keys.length > names.length ? ['…'] : [])].join(', ')} }`
+}
+
+function shown(value: unknown): string {
+  if (value === undefined) return 'nothing'
+  const text = JSON.stringify(value) ?? String(value)
   return text.length <= MAX_SHOWN_VALUE
     ? text
     : `${text.slice(0, MAX_SHOWN_VALUE)}… (${text.length} characters)`

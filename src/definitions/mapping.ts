@@ -2,8 +2,7 @@
  * Mappings: JSON in which every text is an expression. `{ pages: state.pages, limit: 10 }`. Templates, for the
  * arguments of commands: text in which `${…}` holds an expression.
  */
-import type { Failure } from '../core/failure.ts'
-import type { Evaluated, ExpressionFault, Variables } from './expression.ts'
+import type { Evaluated, ExpressionFault, Refused, Variables } from './expression.ts'
 import { compileExpression, isFault } from './expression.ts'
 
 export type Mapping =
@@ -62,15 +61,37 @@ export function evaluateCondition(
   text: string | null | undefined,
   variables: Variables,
   place: string,
-): { ok: true; value: boolean } | { ok: false; failure: Failure } {
+): { ok: true; value: boolean } | Refused {
   if (text === null || text === undefined) return { ok: true, value: true }
-  const evaluated = evaluateExpression(text, variables, place)
+  return evaluateAs(text, variables, place, 'a condition must be true or false', isBoolean)
+}
+
+/** An expression that has to give a text. */
+export function evaluateText(
+  text: string,
+  variables: Variables,
+  place: string,
+): { ok: true; value: string } | Refused {
+  return evaluateAs(text, variables, place, 'it must be a text', isText)
+}
+
+const isBoolean = (value: unknown): value is boolean => typeof value === 'boolean'
+const isText = (value: unknown): value is string => typeof value === 'string'
+
+function evaluateAs<T>(
+  text: string,
+  variables: Variables,
+  place: string,
+  needed: string,
+  fits: (value: unknown) => value is T,
+): { ok: true; value: T } | Refused {
+  const expression = compileExpression(text)
+  if (isFault(expression)) return failed(text, expression, place)
+  const evaluated = expression.evaluate(variables, place)
   if (!evaluated.ok) return evaluated
-  if (typeof evaluated.value === 'boolean') return { ok: true, value: evaluated.value }
-  const got = JSON.stringify(evaluated.value).slice(0, 100)
-  const message = `expression at ${place} failed: a condition must be true or false, got ${got}\n  ${text}`
-  const details = { expression: text, place }
-  return { ok: false, failure: { code: 'expression_failed', message, retryable: false, details } }
+  const { value } = evaluated
+  if (fits(value)) return { ok: true, value }
+  return expression.refuse(variables, place, `${needed}, got ${JSON.stringify(value).slice(0, 100)}`)
 }
 
 export type TemplatePart = { literal: string } | { expression: string; offset: number }
@@ -121,7 +142,7 @@ export function evaluateTemplate(text: string, variables: Variables, place: stri
   return { ok: true, value: whole }
 }
 
-function failed(text: string, fault: ExpressionFault, place: string): Evaluated {
+function failed(text: string, fault: ExpressionFault, place: string): Refused {
   const message = `expression at ${place} failed: ${fault.message}\n  ${text}`
   const details = { expression: text, place }
   return { ok: false, failure: { code: 'expression_failed', message, retryable: false, details } }

@@ -59,6 +59,8 @@ export interface TaskPolicy {
   boundBy: 'job' | 'workflow' | 'agent' | 'total' | null
   /** Of workflows: they end as failed when their timeout fires. */
   failsOnTimeout: boolean
+  /** What is above it tries it again after a timeout: it is told only when no attempt can still be running. */
+  retriedAbove: boolean
   extensions: ExtensionRules
   /** Where each limit was set; one that is missing was not set at all. */
   origins: Partial<Record<LimitKey, Origin>>
@@ -85,6 +87,7 @@ export const DEFAULT_POLICY: TaskPolicy = {
   reserveMs: null,
   boundBy: null,
   failsOnTimeout: false,
+  retriedAbove: false,
   extensions: DEFAULT_EXTENSION_RULES,
   origins: {},
 }

@@ -120,6 +120,26 @@ describe('a problem is found, with its place', () => {
         ['a-b', '!invalid_name'],
       ],
     ],
+    [
+      'headers that are none, that frame the body, that stand there twice',
+      `name: w\nactions:\n  x: { kind: http_request, url: "'u'", headers: { "a b": input, Content-Length: input, x-a: input, X-A: input }, execution: { timeout: 1m } }\nnodes: [{ id: a, action_id: x }]`,
+      [
+        ['"a', '!invalid_name'],
+        ['Content-Length', '!invalid_name'],
+        ['X-A', '!invalid_name'],
+      ],
+    ],
+    [
+      'a command without a program, a line with an expression, a variable of our own',
+      `name: w\nactions:\n  x: { kind: shell, argv: [""] }\n  y: { kind: shell, command: 'echo \${input.a}', env: { CURFEW_NODE: input } }\nnodes: [{ id: a }]`,
+      [
+        ['x', 'unused_action'],
+        ['""', '!invalid_value'],
+        ['y', 'unused_action'],
+        ['${input.a', '!invalid_value'],
+        ['CURFEW_NODE', '!invalid_name'],
+      ],
+    ],
     ['retry without limit is no problem', `name: w\nnodes: [{ id: a, timeout: 1s, on_timeout: retry }]`, []],
     [
       'a retry limit of null',

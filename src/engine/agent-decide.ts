@@ -9,7 +9,7 @@ import { journalStep } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import { unreachable } from '../core/errors.ts'
 import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
-import { ownLimit } from '../core/own-work.ts'
+import { ownLimit, WORKFLOW } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
 import { encodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
@@ -83,7 +83,7 @@ function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRo
     case 'cancel':
       return cancel(draft)
     case 'cancel_child':
-      return cancelChild(draft, input, (name, value) => signal(draft, name, value))
+      return cancelChild(draft, input, (event) => signal(draft, input.signal.name, input.signal.value, event))
     case 'extend_by':
       return extendBy(draft, input.byMs)
     case 'resume':
@@ -159,9 +159,16 @@ function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 're
     row.timeoutKind = state.endsAs?.timeoutKind ?? null
     row.failure = JSON.stringify(state.failure)
     row.endedAt = now
-    row.endedSeq = draft.record({ type: 'agent_failed', failure: state.failure })
+    row.endedSeq = draft.record(endEvent(state))
   }
   draft.codeOver()
+}
+
+/** It may end as what ended it did. */
+function endEvent({ failure, endsAs }: Extract<TurnInput['state'], { type: 'threw' }>): TaskEventBody {
+  if (endsAs?.status === 'timed_out')
+    return { type: 'agent_timed_out', kind: endsAs.timeoutKind ?? 'total', failure }
+  return { type: endsAs?.status === 'cancelled' ? 'agent_cancelled' : 'agent_failed', failure }
 }
 
 function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
@@ -263,7 +270,12 @@ function childSettled(draft: AgentDraft, child: SettledChild): void {
   else row.results++
 }
 
-function signal(draft: AgentDraft, name: string, value: string): TaskAnswer {
+function signal(
+  draft: AgentDraft,
+  name: string,
+  value: string,
+  event: TaskEventBody = { type: 'signal_received', name },
+): TaskAnswer {
   const { row, waits } = draft
   if (!draft.codeAlive)
     return { type: 'unchanged', reason: `it is ${row.status}: nobody would take the signal` }
@@ -271,7 +283,7 @@ function signal(draft: AgentDraft, name: string, value: string): TaskAnswer {
   if (!waiting && Object.values(waits.queued).reduce((sum, count) => sum + count, 0) >= MAX_WAITING_SIGNALS) {
     return { type: 'unchanged', reason: `${MAX_WAITING_SIGNALS} signals wait for it already` }
   }
-  const no = draft.record({ type: 'signal_received', name })
+  const no = draft.record(event)
   if (waiting) {
     withdraw(waits, [waiting[0]])
     draft.result({ type: 'signal', step: waiting[0], value }, true)
@@ -331,13 +343,8 @@ function timeOut(draft: AgentDraft, deadlineAt: number): void {
     row.failure = JSON.stringify({ code: 'workflow_timeout', message, retryable: false })
   }
   row.endedAt = now
-  row.endedSeq = draft.record({
-    type: 'agent_timed_out',
-    kind,
-    deadlineAt,
-    timeoutMs,
-    lateMs: now - deadlineAt,
-  })
+  // What a workflow tells of its tokens stands before its end.
+  if (row.name !== WORKFLOW) draft.recordTimeout()
   const reason = timeoutReason(kind, deadlineAt, timeoutMs)
   draft.stopCode(timeoutMs === null ? reason : { ...reason, timeoutMs })
 }

@@ -100,9 +100,18 @@ export class AgentDraft extends TaskDraft {
     this.waits.stop = this.result({ type: 'stop', reason }, true)
   }
 
+  recordTimeout(): void {
+    const { timeoutKind: kind, deadlineAt, endedAt } = this.row
+    if (kind === null || deadlineAt === null || endedAt === null) return
+    const { timeoutMs } = this.policy
+    const lateMs = endedAt - deadlineAt
+    this.row.endedSeq = this.record({ type: 'agent_timed_out', kind, deadlineAt, timeoutMs, lateMs })
+  }
+
   /** Nothing of its code counts any more. What is still open below it is stopped. */
   codeOver(): void {
     const { row } = this
+    if (row.endedSeq === null) this.recordTimeout()
     if (row.live === 1) this.news(true)
     row.live = 0
     row.stopping = 0

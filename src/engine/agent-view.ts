@@ -96,12 +96,18 @@ function summaryOf(
     case 'completed':
       return `completed after ${formatDuration((row.endedAt ?? now) - row.createdAt)}, ${counted(row.steps, 'step')} and ${counted(row.attempt, 'turn')}${below}`
     case 'cancelled':
-      return `cancelled${row.attempt === 0 ? ' before it started' : ''}${abandoned(row)}`
+      return `cancelled${row.attempt === 0 ? ' before it started' : because(row)}${abandoned(row)}`
     case 'failed':
       return `failed: ${parsed<Failure>(row.failure)?.message ?? 'for an unknown reason'}${below}`
     case 'timed_out':
-      return `timed out: its timeout${timeoutMs === null ? '' : ` of ${formatDuration(timeoutMs)}`} was over${row.stopping === 1 ? '; its clean-up runs' : ''}${below}${abandoned(row)}`
+      return `timed out${because(row) || `: its timeout${timeoutMs === null ? '' : ` of ${formatDuration(timeoutMs)}`} was over`}${row.stopping === 1 ? '; its clean-up runs' : ''}${below}${abandoned(row)}`
   }
+}
+
+/** Of one that ended as what ended it did. */
+function because({ failure }: TaskRow): string {
+  const message = parsed<Failure>(failure)?.message
+  return message === undefined ? '' : `: ${message}`
 }
 
 function counted(count: number, what: string): string {

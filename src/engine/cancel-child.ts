@@ -7,18 +7,19 @@ import { isEnded } from '../core/states.ts'
 import type { TitledChild } from '../store/agent-statements.ts'
 import type { AgentDraft } from './agent-draft.ts'
 import type { AgentInput } from './agent-input.ts'
+import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer } from './task-input.ts'
 
 type CancelInput = Extract<AgentInput, { type: 'cancel_child' }>
 
-/** `pass`: gives the agent's code a signal. */
+/** `pass`: gives the agent's code its signal, with the event for it. */
 export function cancelChild(
   draft: AgentDraft,
   input: CancelInput,
-  pass: (name: string, value: string) => TaskAnswer,
+  pass: (event: TaskEventBody) => TaskAnswer,
 ): TaskAnswer {
   const { row, waits } = draft
-  const { title, below, requestId, signal } = input
+  const { title, below, requestId } = input
   const known = waits.requests.find(([id, of]) => id === requestId && of === title)
   if (known) return { type: 'cancel', answer: known[2] }
   if (!draft.codeAlive || row.stopping === 1) return { type: 'unchanged', reason: `it is ${row.status}` }
@@ -27,7 +28,8 @@ export function cancelChild(
   const answer = cancelAnswer(children.get(title)?.status ?? input.status, cancelled.has(title))
   const open = [...below, title].filter((one) => !cancelled.has(one) && isOpen(children.get(one)))
   if (answer === 'already_completed' || open.length === 0) return { type: 'cancel', answer }
-  const passed = pass(signal.name, signal.value)
+  const dependents = open.filter((one) => one !== title)
+  const passed = pass({ type: 'workflow_cancelling', workflow: title, dependents, requestId })
   if (passed.type !== 'accepted') return passed
   waits.cancelled.push(...open)
   if (requestId !== null) waits.requests.push([requestId, title, answer])

@@ -1,6 +1,7 @@
 /** New rows of one transaction. One whose key is taken is left out; the caller is answered the one that has it. */
 import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
+import { workKind, workName } from '../core/own-work.ts'
 import type { NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { answer, run, start, startAll } from '../store/statement.ts'
@@ -47,15 +48,23 @@ function* existing(
     if (isNew(task)) return { id: task.id, existing: false }
     const row = found.get(task.key)
     if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
-    throw new CurfewError(
-      'key_conflict',
-      `${'kind' in task ? task.kind : 'task'} ${name}: the key '${task.key}' belongs to ${row?.id ?? 'another task'}, which has another input`,
-      {
-        hint: 'A key stands for one piece of work: use another key for another input.',
-        fields: { key: task.key, taskId: row?.id },
-      },
-    )
+    throw keyConflict(task, row?.id)
   })
+}
+
+function keyConflict(task: NewRow, taskId: string | undefined): CurfewError {
+  const what = 'kind' in task ? `${workKind(task)} ${workName(task)}` : `task ${task.name}`
+  // The keys of all workflows, and of all jobs, are told apart by the names of those.
+  const title = 'kind' in task ? task.title : null
+  const key = title === null ? task.key : task.key?.slice(title.length + 1)
+  return new CurfewError(
+    'key_conflict',
+    `${what}: the key '${key}' belongs to ${taskId ?? 'another task'}, which has another input`,
+    {
+      hint: 'A key stands for one piece of work: use another key for another input.',
+      fields: { key, taskId },
+    },
+  )
 }
 
 /** Queues that were never used: claims go through their rows. In the order of their names, for the same reason. */

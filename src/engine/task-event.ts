@@ -35,16 +35,18 @@ export type TaskEventBody =
   /** Something came after the outcome was decided; it changes nothing. */
   | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }
   | { type: 'resumed' }
-  /** Of agents. The first three end one. */
-  | ({ type: 'agent_timed_out' } & Fired)
+  /** Of agents. The first three end one; with a `failure`, as what ended it did. */
+  | ({ type: 'agent_timed_out' } & (Fired | { kind: TimeoutKind; failure: Failure }))
   | { type: 'agent_failed'; failure: Failure }
-  | { type: 'agent_cancelled' }
+  | { type: 'agent_cancelled'; failure?: Failure }
   | { type: 'agent_cancelling' }
   /** Its clean-up took longer than its budget. */
   | { type: 'cleanup_abandoned'; cleanupMs: number }
   | { type: 'turn_lost'; turn: number; nodeId: string }
   | { type: 'agent_parked'; reason: string; code: string; step: number | null }
   | { type: 'signal_received'; name: string }
+  /** Of a job: one of its workflows, and those that wait for it. */
+  | { type: 'workflow_cancelling'; workflow: string; dependents: readonly string[]; requestId: string | null }
   /** Of workflows, recorded by the machine of graphs. */
   | { type: 'token_timed_out'; timeoutType: string; policyApplied: string }
 

@@ -121,6 +121,7 @@ export class TaskMetrics {
       case 'attempt_stopped':
         return this.#receipts.labels(event.receipt).inc()
       case 'agent_timed_out':
+        if ('failure' in event) return
         return this.#lateness.labels(event.kind).observe(event.lateMs / 1_000)
       case 'agent_parked':
         return this.#parked.labels(name, event.code).inc()

@@ -108,10 +108,11 @@ function endTimedOut(draft: TaskDraft): void {
 
 /** No receipt within the bound: the outcome is told, but the slot stays taken and nothing is started beside it. */
 function giveUpReceipt(draft: TaskDraft): void {
-  const { row } = draft
+  const { row, policy } = draft
   row.stopBoundAt = null
   row.receipt = 'unreachable'
-  if (!isEnded(row.status)) return // a retry waits for the receipt, or for the lease of its worker
+  const retried = !isEnded(row.status) || (policy.retriedAbove && row.timeoutKind === 'execution')
+  if (retried) return // a retry waits for the receipt, or for the lease of its worker
   draft.record({ type: 'attempt_stopped', attempt: row.attempt, receipt: 'unreachable', tookMs: null })
   draft.closeAttempt(row.status === 'cancelled' ? 'cancelled' : 'timed_out', 'unreachable', {
     stillRuns: true,

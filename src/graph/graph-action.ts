@@ -1,7 +1,15 @@
 /** The work of a node, every expression of it evaluated. */
+import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
+import { encodeJson } from '../core/json.ts'
+import { MAX_DEFINITIONS_BYTES, MAX_PAYLOAD_BYTES } from '../core/limits.ts'
 import type { Variables } from '../definitions/expression.ts'
-import { evaluateExpression, evaluateMapping, evaluateTemplate } from '../definitions/mapping.ts'
+import {
+  evaluateExpression,
+  evaluateMapping,
+  evaluateTemplate,
+  evaluateText,
+} from '../definitions/mapping.ts'
 import type { ActionModel, HttpAction, NodeModel, ShellAction } from '../definitions/workflow-model.ts'
 import type { HttpRequest, ShellRequest, WorkRequest } from './graph-types.ts'
 
@@ -11,11 +19,21 @@ type WithWork = Exclude<ActionModel, { kind: 'update_context' }>
 
 export function requestWork(node: NodeModel, action: WithWork, variables: Variables): Requested {
   try {
-    return { ok: true, work: request(node, action, variables) }
+    const work = request(node, action, variables)
+    refuseUnstorable(node, work, variables)
+    return { ok: true, work }
   } catch (error) {
     if (error instanceof Unevaluated) return { ok: false, failure: error.failure }
-    throw error
+    if (!(error instanceof CurfewError)) throw error
+    return { ok: false, failure: { code: error.code, message: error.message, retryable: false } }
   }
+}
+
+function refuseUnstorable({ id }: NodeModel, { kind, input }: WorkRequest, variables: Variables): void {
+  // A child run is stored with its definitions beside its input.
+  const maxBytes = kind === 'workflow' ? MAX_PAYLOAD_BYTES - MAX_DEFINITIONS_BYTES : MAX_PAYLOAD_BYTES
+  // What was given to this run could be stored with it.
+  if (kind === 'workflow' || input !== variables.input) encodeJson(input, `node ${id}: input`, maxBytes)
 }
 
 class Unevaluated extends Error {
@@ -47,7 +65,7 @@ function request(node: NodeModel, action: WithWork, variables: Variables): WorkR
 
 function httpRequest(node: NodeModel, action: HttpAction, variables: Variables): HttpRequest {
   const at = (key: string) => `node ${node.id}: ${key}`
-  const url = text(evaluateExpression(action.url, variables, at('url')), at('url'))
+  const url = need(evaluateText(action.url, variables, at('url'))) as string
   const headers: Record<string, string> = {}
   for (const [name, expression] of Object.entries(action.headers)) {
     headers[name] = asText(need(evaluateExpression(expression, variables, at(`headers.${name}`))))
@@ -58,7 +76,7 @@ function httpRequest(node: NodeModel, action: HttpAction, variables: Variables):
 
 function shellRequest(node: NodeModel, action: ShellAction, variables: Variables): ShellRequest {
   const at = (key: string) => `node ${node.id}: ${key}`
-  const template = (value: string, key: string) => text(evaluateTemplate(value, variables, at(key)), at(key))
+  const template = (value: string, key: string) => need(evaluateTemplate(value, variables, at(key))) as string
   const env: Record<string, string> = {}
   for (const [name, expression] of Object.entries(action.env)) {
     env[name] = asText(need(evaluateExpression(expression, variables, at(`env.${name}`))))
@@ -69,13 +87,6 @@ function shellRequest(node: NodeModel, action: ShellAction, variables: Variables
     env,
     workingDir: action.workingDir === undefined ? null : template(action.workingDir, 'working_dir'),
   }
-}
-
-function text(evaluated: Parameters<typeof need>[0], place: string): string {
-  const value = need(evaluated)
-  if (typeof value === 'string') return value
-  const message = `${place} must be a text, got ${asText(value).slice(0, 100)}`
-  throw new Unevaluated({ code: 'expression_failed', message, retryable: false, details: { place } })
 }
 
 /** Texts as they are, anything else as JSON. */

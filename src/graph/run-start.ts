@@ -1,5 +1,7 @@
 /** What a run of a workflow or a job is stored with: every definition it may need, at any depth. */
 import { CurfewError } from '../core/errors.ts'
+import { encodeJson } from '../core/json.ts'
+import { MAX_DEFINITIONS_BYTES, MAX_PAYLOAD_BYTES } from '../core/limits.ts'
 import { SHELL } from '../core/own-work.ts'
 import type { JobDefinition } from '../definitions/job.ts'
 import { validateJobNames } from '../definitions/job.ts'
@@ -25,6 +27,7 @@ export function workflowStart(
   // It may call itself, and is then what was started, whatever else has its name.
   const known = withUsed(registry, { ...uses, workflows: [...uses.workflows, definition] })
   collect(model, known, definitions)
+  refuseSize(`workflow ${model.name}`, definitions)
   return { hash, model, definitions, input }
 }
 
@@ -44,7 +47,22 @@ export function jobStart(definition: JobDefinition, registry: Registry): JobStar
       collect(whole, made ? withUsed(known, made.uses) : known, definitions)
     } else addWorkflow(name, known, definitions)
   }
-  return { hash, model: withoutCopies(model, definitions), definitions }
+  const stored = withoutCopies(model, definitions)
+  refuseSize('the job', definitions)
+  for (const { id, kind, input } of stored.workflows)
+    if (kind === 'workflow') encodeJson(input, `${id}: input`, MAX_PAYLOAD_BYTES - MAX_DEFINITIONS_BYTES)
+  return { hash, model: stored, definitions }
+}
+
+/** Each child run is stored with all of them, and with its own once more. */
+function refuseSize(what: string, definitions: RunDefinitions): void {
+  const models = Object.values(definitions.workflows)
+  if (models.length === 0) return
+  const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value))
+  const bytes = size(definitions) + Math.max(...models.map(size)) + 1_000
+  if (bytes <= MAX_DEFINITIONS_BYTES) return
+  const message = `the workflows that ${what} calls have ${bytes} bytes; at most ${MAX_DEFINITIONS_BYTES} can be kept with every run`
+  throw new CurfewError('too_big', message, { fields: { bytes } })
 }
 
 /** A graph that many workflows of a job run is stored once. */

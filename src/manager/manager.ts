@@ -256,8 +256,11 @@ export class Manager implements ManagerPort {
     for (const { row, event } of committed.recorded) {
       this.metrics.recorded(row, event)
       if (event.type === 'agent_timed_out') {
-        const { deadlineAt: deadline, lateMs } = event
-        logger.info({ ...named(row), deadline, lateMs }, `${CALLED[workKind(row)]} timed out`)
+        const why =
+          'failure' in event
+            ? { reason: event.failure.message }
+            : { deadline: event.deadlineAt, lateMs: event.lateMs }
+        logger.info({ ...named(row), ...why }, `${CALLED[workKind(row)]} timed out`)
       }
       if (event.type === 'agent_parked') {
         logger.error(

@@ -2,6 +2,7 @@
 import type { JournalResult, WorkOutcome } from '../core/agent-journal.ts'
 import { JOURNAL_START } from '../core/agent-journal.ts'
 import { decodeJson } from '../core/json.ts'
+import { isEnded } from '../core/states.ts'
 import { outcomeError } from '../core/task-errors.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
@@ -10,7 +11,7 @@ import { activeLimits } from '../engine/task-limits.ts'
 import { GraphDriver } from '../graph/graph-driver.ts'
 import { GraphRun, isLive } from '../graph/graph-run.ts'
 import type { Token } from '../graph/graph-scope.ts'
-import type { WorkEnd } from '../graph/graph-types.ts'
+import type { GraphEvent, WorkEnd } from '../graph/graph-types.ts'
 import type { WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
 import { nodeEnd } from '../graph/work-end.ts'
@@ -22,7 +23,7 @@ import type { JoinView, RunView, TokenView } from '../wire/run-view.ts'
 import { journalPage } from './journal-pages.ts'
 
 /** Everything on record of an agent. */
-function* readJournal(
+export function* readJournal(
   statements: Statements,
   agentId: string,
 ): Work<{ input: string; results: JournalResult[]; stepIds: Map<number, string> }> {
@@ -47,6 +48,8 @@ export interface RebuiltRun {
   steps: Map<number, number>
   /** The step of each join's timer. */
   timers: Map<number, number>
+  /** What it records. */
+  events: GraphEvent[]
 }
 
 /** Counts steps as the agent that runs it does. */
@@ -57,6 +60,7 @@ export function rebuildRun(
   const graph = new GraphRun(planOf(start.hash, start.model), start.input)
   const steps = new Map<number, number>()
   const timers = new Map<number, number>()
+  const events: GraphEvent[] = []
   const tokenOf = new Map<number, number>()
   const timerOf = new Map<number, number>()
   let next = 0
@@ -71,7 +75,10 @@ export function rebuildRun(
     },
     clear: () => void next++,
     stop: () => void next++,
-    record: () => void next++,
+    record: (event) => {
+      events.push(event)
+      next++
+    },
   })
   driver.start()
   for (const result of results) {
@@ -89,7 +96,7 @@ export function rebuildRun(
       }
     }
   }
-  return { graph, steps, timers }
+  return { graph, steps, timers, events }
 }
 
 function workEnd(outcome: WorkOutcome, bad: (error: Error) => WorkEnd): WorkEnd {
@@ -101,6 +108,10 @@ export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
   const { input, results, stepIds } = yield* readJournal(statements, row.id)
   const start = decodeJson(input) as WorkflowStart
   const { graph, steps, timers } = rebuildRun(start, results)
+  // One that was stopped before its code had a turn.
+  if (isEnded(row.status)) {
+    graph.happen({ type: 'stopped', reason: row.timeoutKind === null ? 'cancelled' : 'timed_out' })
+  }
   const ids = [...steps.values()].flatMap((step) => stepIds.get(step) ?? [])
   const rows = new Map((yield* run(statements.readTasks(ids))).map((one) => [one.id, one]))
   const due = new Map(decodeWaits(row.waits).timers)

@@ -154,7 +154,12 @@ export class Statements {
     const param = (value: unknown) => `$${params.push(value)}`
     const where = ['1 = 1']
     if (filter.statuses) where.push(`status ${d.inList(param(d.list(filter.statuses)))}`)
-    if (filter.name !== null) where.push(`name = ${param(filter.name)}`)
+    if (filter.name !== null) {
+      const name = param(filter.name)
+      where.push(
+        `(name = ${name} or title = ${name} and name in ('${WORKFLOW}', '${JOB}') and parent_id is null)`,
+      )
+    }
     if (filter.queue !== null) where.push(`queue = ${param(filter.queue)}`)
     if (filter.timeoutKind !== null) where.push(`timeout_kind = ${param(filter.timeoutKind)}`)
     if (filter.kind !== null) where.push(ofKind(filter.kind))

@@ -157,6 +157,7 @@ function nodePolicy(
     policy.queueTimeoutMs = limits.queueTimeout.ms
     policy.origins.queueTimeout = limits.queueTimeout.origin
   }
+  policy.retriedAbove = limits.retryLimit > 0
   policy.softStopMs = node.softStopMs ?? execution.softStopMs ?? base.softStopMs
   policy.graceMs = node.graceMs ?? execution.graceMs ?? base.graceMs
   policy.warnAt = node.warnAt ?? execution.warnAt ?? base.warnAt

@@ -161,7 +161,9 @@ export class WorkerAttempt implements AttemptCallbacks {
     if (this.#stopping || this.#hasEnded) return
     const leftMs = answer?.type === 'limits' ? remainingMsOf(answer) : 0
     if (answer?.type === 'limits' && (leftMs === null || leftMs > softStopMs)) return this.setLimits(answer)
-    this.#running.abort({ code: 'soft_stop', message: `its deadline is ${softStopMs} ms away` })
+    const { deadlineAt } = answer?.type === 'limits' ? answer : this.assignment
+    const message = `its deadline is ${softStopMs} ms away`
+    this.#running.abort({ code: 'soft_stop', message, ...(deadlineAt !== null && { deadlineAt }) })
   }
 
   /** What the store says of the limits; null when it does not answer in time. */
