@@ -3,9 +3,9 @@ import { expect } from 'vitest'
 import { jobOf, statuses, worksOf } from '../scripts/acceptance/job-works.ts'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
 import type { CancelAnswer } from './curfew.ts'
-import { CurfewError, job, TaskCancelled, task, workflow } from './curfew.ts'
+import { agent, CurfewError, job, TaskCancelled, task, workflow } from './curfew.ts'
 
-onEachStore('cancelling one workflow of a job', (test) => {
+onEachStore('cancelling one workflow of a job', (test, kind) => {
   test('S1: is answered by what it is', async ({ world }) => {
     const works = worksOf(world)
     const curfew = await world.open({ tasks: works.tasks })
@@ -76,6 +76,26 @@ onEachStore('cancelling one workflow of a job', (test) => {
     await handle.workflow('other').cancel()
     const error = await errorOf(handle.result(), TaskCancelled)
     expect(error.message).toMatch(/^job graph \(j_\w+\) was cancelled: workflow graph was cancelled/)
+  })
+
+  test('S1: is possible before its job has begun, and holds when it does', async ({ world }) => {
+    const works = worksOf(world)
+    const gate = Promise.withResolvers<null>()
+    const blocks = agent({ name: 'blocks', run: (_: null, ctx) => ctx.run('block', () => gate.promise) })
+    const curfew = await world.open({ tasks: works.tasks, agents: [blocks], turns: 1 })
+    await curfew.start(blocks, null)
+    await world.clock.settle()
+    const handle = await curfew.submit(jobOf(works, { a: '', b: 'a', '+other': '' }))
+    expect(await handle.workflow('a').cancel({ requestId: 'early' })).toBe('pending_cancelled')
+    expect(await handle.workflow('a').cancel()).toBe('already_cancelled')
+    expect(await handle.status()).toBe('pending')
+    expect(await statuses(handle)).toEqual({ a: 'cancelled', b: 'cancelled', other: 'pending' })
+    expect(await handle.workflow('b').cancelled()).toMatchObject({ success: true })
+    gate.resolve(null)
+    await errorOf(handle.result(), TaskCancelled)
+    expect(await statuses(handle)).toEqual({ a: 'cancelled', b: 'cancelled', other: 'completed' })
+    expect(works.began).toEqual(['other'])
+    expect(await handle.workflow('a').cancel({ requestId: 'early' })).toBe('pending_cancelled')
   })
 
   test('S2: takes everything that waits for it along; the others run on, what has ended is left', async ({
@@ -199,7 +219,7 @@ onEachStore('cancelling one workflow of a job', (test) => {
     const second = task({ name: 'second', run: (n: number) => void began.add(n) })
     const curfew = await world.open({ tasks: [first, second] })
     const answers = new Set<CancelAnswer>()
-    for (let round = 0; round < 200; round++) {
+    for (let round = 0; round < (kind === 'memory' ? 200 : 60); round++) {
       const workflows = [
         { id: 'a', task: first, input: round },
         { id: 'b', task: second, input: round, dependsOn: 'a' },
@@ -271,4 +291,30 @@ onEachStore(
     })
   },
   ['file', 'postgres'],
+)
+
+onEachStore(
+  'cancelling one workflow from another process',
+  (test) => {
+    test('S4: is heard by the one that runs it; both give one answer to ten requests at once', async ({
+      world,
+    }) => {
+      const works = worksOf(world)
+      const one = await world.open({ tasks: works.tasks })
+      const handle = await one.submit(jobOf(works, { a: '', b: 'a', other: '', late: 'other' }))
+      await world.runFor(1)
+      const two = await world.open({ tasks: works.tasks })
+      await world.runFor(2)
+      const answers = await Promise.all(
+        Array.from({ length: 10 }, (_, n) => (n % 2 ? one : two).job(handle.id).workflow('a').cancel()),
+      )
+      expect(answers.toSorted()).toEqual([...Array(9).fill('already_cancelled'), 'cancelled'])
+      expect(await two.job(handle.id).workflow('late').cancel()).toBe('pending_cancelled')
+      await world.runFor(3)
+      expect(await two.job(handle.id).workflow('a').cancelled()).toMatchObject({ success: true })
+      expect(await statuses(handle)).toMatchObject({ b: 'cancelled', other: 'running', late: 'cancelled' })
+      expect(works.began).toEqual(['a', 'other'])
+    })
+  },
+  ['postgres'],
 )

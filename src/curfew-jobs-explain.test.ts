@@ -49,6 +49,10 @@ onEachStore('a job explained', (test) => {
       limits: [{ kind: 'job', timeoutMs: 1_800_000, setBy: 'definition', active: true }],
       binding: { id: handle.id, kind: 'job', remainingMs: 1_799_000 },
     })
+    expect(tree.waits).toMatchObject([{ what: 'workflow', name: 'first' }])
+    expect(tree.summary).toMatch(
+      /^waits since 1s for workflow first \(w_\w+\), at most 9m59s more; its timeout/,
+    )
     const run = find(tree, 'first')
     expect(run).toMatchObject({
       kind: 'workflow',
@@ -71,7 +75,8 @@ onEachStore('a job explained', (test) => {
     const curfew = await world.open({ tasks: [slow], workflows: [graph] })
     const handle = await curfew.start(graph, null, { timeout: '2m' })
     await world.clock.advance('1s')
-    const { waits, below } = await handle.explain()
+    const { waits, below, limits } = await handle.explain()
+    expect(limits).toMatchObject([{ kind: 'workflow', timeoutMs: 120_000, setBy: 'call' }])
     expect(waits).toMatchObject([
       { what: 'task', name: 'slow' },
       { what: 'join', name: 'join', until: world.now + 179_000 },
@@ -79,5 +84,36 @@ onEachStore('a job explained', (test) => {
     const running = below.find(({ status }) => status === 'running')
     const task = await curfew.task(running?.id ?? '').explain()
     expect(task.binding).toMatchObject({ id: handle.id, name: 'pages', kind: 'workflow' })
+  })
+
+  test('says where the timeout of a child was set: at its node, its action, or in its own definition', async ({
+    world,
+  }) => {
+    const parent = workflow({
+      name: 'parent',
+      actions: { graph, called: { kind: 'workflow_call', workflow: 'pages', execution: { timeout: '20m' } } },
+      nodes: [
+        { id: 'start' },
+        { id: 'own', actionId: 'graph' },
+        { id: 'by-action', actionId: 'called' },
+        { id: 'by-node', actionId: 'called', timeout: '5m' },
+      ],
+      transitions: [
+        { from: 'start', to: 'own' },
+        { from: 'start', to: 'by-action' },
+        { from: 'start', to: 'by-node' },
+      ],
+    })
+    const curfew = await world.open({ tasks: [slow], workflows: [parent] })
+    const handle = await curfew.start(parent)
+    await world.clock.advance('1s')
+    const { below } = await handle.explain()
+    expect(below.map(({ title, limits: [limit] }) => [title, limit?.timeoutMs, limit?.setBy])).toEqual([
+      ['own', 600_000, 'definition'],
+      ['by-action', 1_200_000, 'action'],
+      ['by-node', 300_000, 'node'],
+    ])
+    await handle.cancel()
+    await world.clock.settle()
   })
 })

@@ -129,6 +129,9 @@ function add(run: Run, id: string, plan: Plan, told: [string, number, object][])
       extensions: { granted: 0, grantedMs: 0, left: 0 },
       attempts: [],
       warnings: [],
+      title: null,
+      binding: null,
+      below: [],
     },
   })
 }

@@ -66,9 +66,10 @@ function endOf(end: GraphEnd | null): unknown {
 }
 
 /** What the machine that ran has brought the run to. */
-function told({ status, output, failure }: TaskRow): unknown {
+function told({ status, output, failure, timeoutKind }: TaskRow): unknown {
   if (status === 'completed') return { output: decodeJson(output ?? 'null') }
-  const code = failure === null ? null : (decodeJson(failure) as { code: string }).code
-  if (status === 'failed' && code !== 'workflow_timeout') return { failure: code }
-  return status === 'running' ? undefined : 'stopped'
+  if (status === 'running') return undefined
+  // One that fails on its own timeout was stopped all the same.
+  if (failure === null || timeoutKind !== null) return 'stopped'
+  return { failure: (decodeJson(failure) as { code: string }).code }
 }

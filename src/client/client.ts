@@ -198,7 +198,8 @@ export class Client {
     const ms =
       timeout === undefined ? model.timeoutMs : timeout === null ? null : durationMs(timeout, 'timeout')
     const start = workflowStart(definition, this.#registry, input ?? null)
-    const { id, existing } = await this.#startRun(WORKFLOW, name, workflowPolicy(model, ms), start, key)
+    const policy = workflowPolicy(model, ms, timeout === undefined ? 'definition' : 'call')
+    const { id, existing } = await this.#startRun(WORKFLOW, name, policy, start, key)
     return new WorkflowHandle(this.#service, id, existing)
   }
 

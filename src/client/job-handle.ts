@@ -26,6 +26,13 @@ export class JobHandle<Output = Record<string, unknown>> extends TaskHandle<Outp
     this.#service = service
   }
 
+  /** What came out of each of its workflows, by their ids; throws as that of a task when one did not complete. */
+  override async result(options: { timeout?: Duration } = {}): Promise<Output> {
+    await super.result(options)
+    const members = await this.workflows()
+    return Object.fromEntries(members.map(({ id, output }) => [id, output])) as Output
+  }
+
   /** Every workflow of it: how far it is, what came out, or why it did not run. */
   async workflows(): Promise<MemberView[]> {
     return this.#service.members(this.id)

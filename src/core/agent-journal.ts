@@ -151,11 +151,15 @@ export function journalStep(step: NewStep): JournalStep {
   }
 }
 
-export function ranges(steps: readonly number[]): [number, number][] {
+/** `covers`: whether a range may go over what lies from one step to another. */
+export function ranges(
+  steps: readonly number[],
+  covers: (from: number, to: number) => boolean = () => false,
+): [number, number][] {
   const out: [number, number][] = []
   for (const step of steps.toSorted((a, b) => a - b)) {
     const last = out.at(-1)
-    if (last && step <= last[1] + 1) last[1] = Math.max(last[1], step)
+    if (last && (step <= last[1] + 1 || covers(last[1] + 1, step - 1))) last[1] = Math.max(last[1], step)
     else out.push([step, step])
   }
   return out

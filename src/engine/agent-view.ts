@@ -2,14 +2,17 @@
 import { inRanges } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
-import { workKind, workName } from '../core/own-work.ts'
+import { WORKFLOW, workKind, workName } from '../core/own-work.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
 import { limitViews, parsed } from './task-view.ts'
 
-export type WaitedFor = Pick<TaskRow, 'id' | 'kind' | 'name' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>
+export type WaitedFor = Pick<
+  TaskRow,
+  'id' | 'kind' | 'name' | 'title' | 'step' | 'status' | 'createdAt' | 'deadlineAt'
+>
 
 /** Of what an agent waits for. */
 export const MAX_SHOWN = 100
@@ -18,7 +21,9 @@ export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: numb
   const policy = readablePolicy(row.policy)
   const { limits, binding } = limitViews(row, policy, now)
   const stored = readableWaits(row)
-  const waits = row.live === 0 ? waitViews(stored, open, row.createdAt) : []
+  const all = row.live === 0 ? waitViews(stored, open, row.createdAt) : []
+  // The timers and signals of a workflow or job are no user's.
+  const waits = workKind(row) === 'agent' ? all : all.filter(({ id }) => id !== null)
   const left = binding
     ? `; its timeout ends in ${formatDuration(Math.max(0, binding.deadlineAt - now))}`
     : '; it has no timeout'
@@ -62,13 +67,13 @@ function waitViews(stored: AgentWaits, open: readonly WaitedFor[], createdAt: nu
   }))
   const named = new Set(stored.signals.map(([step]) => step))
   return [
-    ...awaited.map(({ id, kind, name, status, createdAt: from, deadlineAt }) => ({
-      what: kind,
-      id,
-      name,
-      status,
-      since: Math.max(from, since),
-      until: deadlineAt,
+    ...awaited.map((work) => ({
+      what: work.name === WORKFLOW ? ('workflow' as const) : work.kind,
+      id: work.id,
+      name: workName(work),
+      status: work.status,
+      since: Math.max(work.createdAt, since),
+      until: work.deadlineAt,
     })),
     ...signals,
     ...stored.timers

@@ -158,15 +158,15 @@ describe('several joins of one fan-out', () => {
 })
 
 describe('scopes inside scopes', () => {
-  /** Two branches of `outer`, each with two of `inner`. */
-  const nested = (inner: string, outer: string, more = '') =>
+  /** Two branches of `outer`, each with some of `inner`. */
+  const nested = (inner: string, outer: string, { branches = 2, maxParallel = 9 } = {}) =>
     new GraphMachine(
       planOf(
         ['start', 'open!', 'read!', 'meet!', 'end!'],
         `{ id: outer, from: start, to: open, spawn_count: 2 }
-         { id: inner, from: open, to: read, spawn_count: 2 }
+         { id: inner, from: open, to: read, spawn_count: ${branches}, max_parallel: ${maxParallel} }
          { id: ji, from: read, to: meet, synchronization: { sibling_group: inner, ${inner} } }
-         { id: jo, from: meet, to: end, synchronization: { sibling_group: outer, ${outer} } }${more}`,
+         { id: jo, from: meet, to: end, synchronization: { sibling_group: outer, ${outer} } }`,
       ),
     )
   const ready = (machine: GraphMachine) => {
@@ -188,6 +188,24 @@ describe('scopes inside scopes', () => {
       ['jo', 1],
     ])
     expect(machine.tokens.filter(([place]) => place.startsWith('meet'))).toEqual([['meet.1', 'completed']])
+  })
+
+  test('nothing of a branch that has failed is joined or begun any more', () => {
+    const machine = ready(nested('strategy: all', SETTLE, { branches: 3, maxParallel: 2 }))
+    machine.complete('read.0.1')
+    expect(machine.works).toEqual(['read.0.0', 'read.1.0', 'read.1.1', 'read.0.2'])
+    machine.complete('read.0.2')
+    machine.fail('read.0.0')
+    expect(machine.works).toEqual(['read.1.0', 'read.1.1'])
+    expect(machine.tokens).toContainEqual(['read.0.1', 'cancelled'])
+    expect(machine.fired).toEqual([])
+    const other = ready(nested('strategy: all', SETTLE, { branches: 3, maxParallel: 1 }))
+    other.fail('read.0.0')
+    for (const place of ['read.1.0', 'read.1.1', 'read.1.2', 'meet.1']) other.complete(place)
+    expect(other.fired).toEqual([
+      ['ji', 3],
+      ['jo', 1],
+    ])
   })
 
   test('a join that fails stops its own branches and is a failure of the branch around it', () => {
@@ -273,6 +291,7 @@ describe('what comes late', () => {
         machine.complete('next.2')
       }
       expect(machine.fired).toEqual([['join', arrivesFirst ? 3 : 2]])
+      expect(machine.run.tokens.at(-1)?.join?.timed_out).toBe(arrivesFirst ? 0 : 1)
       expect(machine.works).toEqual(['end'])
     }
   })

@@ -20,14 +20,11 @@ export class GraphRoutes {
 
   /** The first tier with a match fires all its matches. */
   of(token: Token): Routes {
-    const innermost = token.scopes.at(-1)?.scope
     const variables = this.#values.variables(token)
     const transitions: TransitionModel[] = []
     for (const tier of this.#plan.tiers(token.node.id)) {
       for (const transition of tier) {
-        // A join is taken by its scope as a whole, outside its branches.
-        const scopes = joins(transition, innermost) ? (innermost as Scope).outer : token.scopes
-        if (transition.loop && this.#times(transition, scopes) >= transition.loop.maxIterations) continue
+        if (transition.loop && this.#times(transition, token.scopes) >= transition.loop.maxIterations) continue
         const holds = evaluateCondition(
           transition.condition,
           variables,
@@ -41,6 +38,7 @@ export class GraphRoutes {
     return { ok: true, transitions }
   }
 
+  /** A join is taken outside its branches. */
   take(transition: TransitionModel, scopes: readonly Membership[]): void {
     if (!transition.loop) return
     const taken = this.#taken.get(transition) ?? new Map<Branch | null, number>()

@@ -286,6 +286,21 @@ describe('loops', () => {
     expect(machine.tokens.filter(([place]) => place.startsWith('read'))).toHaveLength(1 + 2 + 4)
   })
 
+  test('a circle with work in its branches may go round for as long as there are tokens', () => {
+    const plan = planOf(
+      ['gate', 'read!'],
+      `{ id: fan, from: gate, to: read, spawn_count: 1 }
+       { from: read, to: gate, synchronization: { strategy: all, sibling_group: fan } }`,
+      'start: gate',
+    )
+    const run = new GraphRun(plan, null)
+    let [token] = begunBy(run.start())
+    for (let round = 0; round < 10_010 && token !== undefined; round++) {
+      ;[token] = begunBy(run.happen({ type: 'ended', token, end: { status: 'completed', output: null } }))
+    }
+    expect([run.end, run.tokens.length]).toEqual([null, 20_022])
+  })
+
   test('a circle without any work fails where it stands, also one of empty fan-outs', () => {
     const circle = new GraphRun(
       planOf(['a', 'b'], '{ from: a, to: b }\n{ from: b, to: a }', 'start: a'),

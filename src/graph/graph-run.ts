@@ -201,9 +201,7 @@ export class GraphRun {
     for (const transition of leading) this.#routes.take(transition, token.scopes)
     for (const transition of next) this.#enter(this.#nodeAfter(transition), token)
     for (const scope of opened) this.#open(scope)
-    // What follows may have ended the run: that does not undo this one.
-    if (this.end && token.waits === 0) token.status = 'completed'
-    if (this.end) return
+    if (this.end && token.waits === 0) token.status = 'completed' // what came after it ended the run
     if (token.waits > 0) this.#judge((innermost as Membership).scope)
     else if (isLive(token)) this.#leave(token, 'completed')
   }

@@ -15,7 +15,6 @@ export type MemberStatus = 'pending' | 'running' | 'completed' | 'failed' | 'tim
 export interface Member {
   readonly model: JobWorkflowModel
   status: MemberStatus
-  output: unknown
   failure: Failure | null
   timeoutKind: TimeoutKind | null
   /** Somebody asked for it. */
@@ -62,7 +61,6 @@ export class JobRun {
       const member: Member = {
         model: workflow,
         status: 'pending',
-        output: null,
         failure: null,
         timeoutKind: null,
         cancelRequested: false,
@@ -139,10 +137,7 @@ export class JobRun {
   }
 
   #ended({ member }: Place, end: WorkEnd): void {
-    if (end.status === 'completed') {
-      member.output = end.output
-      return this.#close(member, 'completed', null)
-    }
+    if (end.status === 'completed') return this.#close(member, 'completed', null)
     member.timeoutKind = end.timeoutKind
     this.#first ??= member
     // One that somebody cancelled is no failure: the others were not meant.

@@ -1,18 +1,23 @@
 /** The policy of a run: the limits of its definition as those of the agent that runs it. */
 import type { JobModel } from '../definitions/job-model.ts'
-import type { TaskPolicy } from '../definitions/task-policy.ts'
+import type { Origin, TaskPolicy } from '../definitions/task-policy.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 
 const OF_RUNS: TaskPolicy = { ...DEFAULT_POLICY, queue: '', graceMs: 0 }
 
-export function workflowPolicy(model: WorkflowModel, timeoutMs: number | null): TaskPolicy {
+/** `origin`: who set the timeout. */
+export function workflowPolicy(
+  model: WorkflowModel,
+  timeoutMs: number | null,
+  origin: Origin = 'definition',
+): TaskPolicy {
   return {
     ...OF_RUNS,
     timeoutMs,
     failsOnTimeout: model.onTimeout === 'fail',
     warnAt: model.warnAt ?? OF_RUNS.warnAt,
-    origins: { timeout: 'definition' },
+    origins: { timeout: origin },
   }
 }
 

@@ -7,7 +7,7 @@ import type { JobDefinition } from '../definitions/job.ts'
 import { validateJobNames } from '../definitions/job.ts'
 import type { JobModel } from '../definitions/job-model.ts'
 import { encodePolicy } from '../definitions/policy-text.ts'
-import { DefinitionError } from '../definitions/problem.ts'
+import { byPlace, DefinitionError } from '../definitions/problem.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
@@ -84,7 +84,7 @@ function noDefinitions(): RunDefinitions {
 function collect(model: WorkflowModel, known: Registry, into: RunDefinitions): void {
   const where = `workflow ${model.name}`
   const problems = checkNames(model, known)
-  if (problems.length) throw new DefinitionError(where, problems)
+  if (problems.length) throw new DefinitionError(where, byPlace(problems))
   for (const action of Object.values(model.actions)) {
     if (action.kind === 'task') addPolicy(into.tasks, 'task', action.task, known.tasks)
     else if (action.kind === 'agent') addPolicy(into.agents, 'agent', action.agent, known.agents)

@@ -170,8 +170,11 @@ export class LocalTaskService implements TaskService {
     const { statements } = this.#parts.store
     return this.#parts.store.read(function* () {
       const views: AttemptView[] = row.receipt === 'abandoned' ? attemptViews(row, attempts) : []
-      for (const task of yield* run(statements.agents.cancelledBelow(id, MAX_PAGE))) {
-        views.push(...attemptViews(task, yield* run(statements.attempts(task.id))))
+      for (let after = '', more = true; more; ) {
+        const page = yield* run(statements.agents.cancelledBelow(id, after, MAX_PAGE))
+        for (const task of page) views.push(...attemptViews(task, yield* run(statements.attempts(task.id))))
+        more = page.length === MAX_PAGE
+        after = page.at(-1)?.id ?? ''
       }
       return views
     })

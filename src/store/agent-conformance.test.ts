@@ -354,10 +354,22 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       const waited = plain(await db.run(db.statements.agents.waitedFor(agentId(1), 3)))
       expect(ids(waited)).toEqual([3, 4, 5].map(id))
       expect(waited[2]).toMatchObject({ kind: 'task', name: 'resize', status: 'running', createdAt: 0 })
-      const cancelled = async (limit: number) =>
-        ids(await db.run(db.statements.agents.cancelledBelow(agentId(1), limit)))
-      expect(await cancelled(9)).toEqual([7, 8].map(id))
-      expect(await cancelled(1)).toEqual([id(7)])
+      const cancelled = async (after: string, limit: number) =>
+        ids(await db.run(db.statements.agents.cancelledBelow(agentId(1), after, limit)))
+      expect(await cancelled('', 9)).toEqual([7, 8].map(id))
+      expect(await cancelled('', 1)).toEqual([id(7)])
+      expect(await cancelled(id(7), 9)).toEqual([id(8)])
+    })
+
+    test('titledChildren are those of one agent that have these titles', async () => {
+      const titled = (n: number, above: number, title: string) => childRow(n, above, n, { title })
+      await put(agentRow(1), agentRow(2), titled(3, 1, 'a'), titled(4, 1, 'b'), titled(5, 1, "it's"))
+      await put(titled(6, 2, 'a'), childRow(7, 1, 7))
+      const found = plain(await db.run(db.statements.agents.titledChildren(agentId(1), ['a', "it's", 'x'])))
+      expect(found.sort((a, b) => (a.id < b.id ? -1 : 1))).toEqual([
+        { id: id(3), title: 'a', status: 'pending' },
+        { id: id(5), title: "it's", status: 'pending' },
+      ])
     })
 
     test('places tell whose rows come first', async () => {

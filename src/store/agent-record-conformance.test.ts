@@ -238,6 +238,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       expect(await plan(agents.claimTurns(claim))).not.toMatch(scans)
       const children = [
         agents.openChildren('g_1'),
+        agents.titledChildren('g_1', ['a', 'b']),
         agents.unseenChildren(['g_1', 'g_2']),
         agents.leavesBelow(['g_1', 'g_2'], 500),
         ...db.statements.deleteTasks(['g_1', 'g_2']),
@@ -255,9 +256,10 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
         expect(await readPlan(statement)).toContain('tasks_children')
         expect(await readPlan(statement)).not.toMatch(scans)
       }
-      expect(await readPlan(agents.cancelledBelow('g_1', 100))).toContain('tasks_children')
+      expect(await readPlan(agents.cancelledBelow('g_1', '', 100))).toContain('tasks_children')
       // On PostgreSQL it may well read a small table whole.
-      if (kind !== 'PostgreSQL') expect(await readPlan(agents.cancelledBelow('g_1', 100))).not.toMatch(scans)
+      if (kind !== 'PostgreSQL')
+        expect(await readPlan(agents.cancelledBelow('g_1', '', 100))).not.toMatch(scans)
       const ends = Array.from({ length: 100 }, (_, i) => ({
         id: `t_${i}`,
         token: 'a',

@@ -283,8 +283,10 @@ export class AgentStatements {
   waitedFor(
     agentId: string,
     limit: number,
-  ): Statement<Pick<TaskRow, 'id' | 'kind' | 'name' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>> {
-    const fields = ['id', 'kind', 'name', 'step', 'status', 'createdAt', 'deadlineAt'] as const
+  ): Statement<
+    Pick<TaskRow, 'id' | 'kind' | 'name' | 'title' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>
+  > {
+    const fields = ['id', 'kind', 'name', 'title', 'step', 'status', 'createdAt', 'deadlineAt'] as const
     return {
       sql: `select ${selectList(fields, 't')} from ${this.#d.s}tasks t
         where parent_id = $1 and result_seq is null order by step limit $2`,
@@ -293,7 +295,7 @@ export class AgentStatements {
   }
 
   /** What was begun below an agent, at any depth, and cancelled; of agents those that did not clean up in time. */
-  cancelledBelow(agentId: string, limit: number): Statement<TaskRow> {
+  cancelledBelow(agentId: string, after: string, limit: number): Statement<TaskRow> {
     const { s } = this.#d
     return {
       sql: `with recursive below (id) as (
@@ -301,8 +303,8 @@ export class AgentStatements {
           union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
         select ${selectList(TASK_FIELDS, 't')} from ${s}tasks t where t.id in (select id from below)
           and t.attempt > 0 and (t.kind = 'task' and t.status = 'cancelled' or t.kind = 'agent' and t.receipt = 'abandoned')
-          order by t.id limit $2`,
-      params: [agentId, limit],
+          and t.id > $2 order by t.id limit $3`,
+      params: [agentId, after, limit],
     }
   }
 

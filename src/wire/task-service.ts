@@ -83,7 +83,7 @@ export interface TaskView {
 
 /** What a suspended agent waits for. */
 export interface WaitView {
-  what: 'task' | 'agent' | 'signal' | 'time' | 'join'
+  what: 'task' | 'agent' | 'workflow' | 'signal' | 'time' | 'join'
   /** Of a task or child agent. */
   id: string | null
   /** Of a task, child agent or signal; of a join its transition. */

@@ -143,7 +143,7 @@ export function createAgentContext(
       'agent',
       { name: WORKFLOW },
       workflowStart(definition, registry, input ?? null),
-      workflowPolicy(model, ms),
+      workflowPolicy(model, ms, timeout === undefined ? 'definition' : 'call'),
       {
         start: { delayMs: 0 },
         detached,

@@ -15,6 +15,7 @@ import type { AgentContext, AgentDefinition } from '../definitions/agent.ts'
 import { parseInput } from '../definitions/input-schema.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
 import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
+import { Awaits } from './agent-awaits.ts'
 import { createAgentContext } from './agent-context.ts'
 import { Group } from './agent-group.ts'
 import type { ReplayedJournal } from './agent-journal-match.ts'
@@ -22,7 +23,7 @@ import type { RunPlan } from './agent-runs.ts'
 import { executeRun, RunGate } from './agent-runs.ts'
 import type { Waitable } from './agent-step.ts'
 import { Step } from './agent-step.ts'
-import { resultBytes, stepEnd, stepWaits, thrownEnd, tooManySteps } from './agent-step-end.ts'
+import { resultBytes, stepEnd, thrownEnd, tooManySteps } from './agent-step-end.ts'
 import { bareReport, takePart } from './turn-report.ts'
 
 export interface RunHost {
@@ -75,12 +76,12 @@ export class AgentRun {
   #withdrawn: number[] = []
   /** Steps without a result, by number. */
   readonly #pending = new Map<number, Step>()
-  readonly #awaited = new Set<Waitable>()
+  readonly #awaits = new Awaits(this.#pending)
   readonly #groups = new Set<Group>()
   readonly #onTime = new Map<number, () => void>()
   #openRuns = 0
   #deliveredBytes = 0
-  readonly #input: string
+  #inputBytes = 0
   readonly #gate = new RunGate()
   #touched = false
   #end: End | null = null
@@ -89,14 +90,7 @@ export class AgentRun {
   #askTimer: Timer | null = null
   #nextTurn: Turn | null = null
 
-  constructor(
-    definition: AgentDefinition,
-    turn: Turn,
-    from: { input: string; journal: ReplayedJournal | null },
-    host: RunHost,
-  ) {
-    const { input, journal } = from
-    this.#input = input
+  constructor(definition: AgentDefinition, turn: Turn, journal: ReplayedJournal | null, host: RunHost) {
     this.#definition = definition
     this.agentId = turn.agentId
     this.turn = turn
@@ -107,14 +101,15 @@ export class AgentRun {
     this.#aheadMs = turn.now - host.clock.monotonic()
   }
 
-  start(): void {
-    void this.#execute(createAgentContext(this, this.#host))
+  start(input: string): void {
+    this.#inputBytes = input.length
+    void this.#execute(input, createAgentContext(this, this.#host))
     this.#tickSoon()
   }
 
   /** An estimate of what it holds in memory: what it waits for, and what it was given since it last waited. */
   get bytes(): number {
-    return this.#input.length + this.#pending.size * STEP_BYTES + this.#deliveredBytes
+    return this.#inputBytes + this.#pending.size * STEP_BYTES + this.#deliveredBytes
   }
 
   get suspended(): boolean {
@@ -266,12 +261,12 @@ export class AgentRun {
 
   awaited(waitable: Waitable): void {
     if (waitable.end) return
-    this.#awaited.add(waitable)
+    this.#awaits.add(waitable)
     this.touch()
   }
 
   settled(waitable: Waitable): void {
-    this.#awaited.delete(waitable)
+    this.#awaits.settled(waitable)
     if (waitable instanceof Group) this.#groups.delete(waitable)
   }
 
@@ -279,10 +274,10 @@ export class AgentRun {
     if (!group.end) this.#groups.add(group)
   }
 
-  async #execute(context: AgentContext): Promise<void> {
+  async #execute(text: string, context: AgentContext): Promise<void> {
     const { name, schema, run } = this.#definition
     try {
-      let input = decodeJson(this.#input)
+      let input = decodeJson(text)
       if (schema) input = await parseInput('agent', name, schema, input)
       const output = await run(input as never, context)
       this.#end ??= { type: 'returned', output: encodeJson(output, `output of agent ${name}`) }
@@ -333,8 +328,8 @@ export class AgentRun {
     this.#seen = Math.max(this.#seen, this.#upTo)
     if (!isPast) return this.#notReached(this.#nextStep)
     this.#journal = null // replayed
-    if (this.#openRuns === 0 && this.#awaited.size > 0) {
-      return void this.#report({ type: 'suspended', waits: stepWaits(this.#awaited, this.#groups) })
+    if (this.#openRuns === 0 && this.#awaits.size > 0) {
+      return void this.#report({ type: 'suspended', waits: this.#awaits.waits(this.#groups) })
     }
     void this.#report({ type: 'open' })
   }
@@ -345,7 +340,7 @@ export class AgentRun {
 
   /** The code has not come to a step on record. At its end or waiting for `ctx` it never will; otherwise it may. */
   #notReached(no: number): void {
-    if (!this.#end && (this.#awaited.size === 0 || this.#openRuns > 0)) return this.#waitOpen()
+    if (!this.#end && (this.#awaits.size === 0 || this.#openRuns > 0)) return this.#waitOpen()
     this.#mismatch = new JournalMismatch(no, this.#journal?.describe(no) ?? 'a step', null)
     this.#tick()
   }

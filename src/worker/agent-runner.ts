@@ -144,9 +144,9 @@ export class AgentRunner {
     other?.drop()
     const definition = this.#definitions.get(turn.name)
     if (!definition) throw new Error(`curfew: a turn of ${turn.name}, which this worker did not announce`)
-    const run = new AgentRun(definition, turn, { input, journal }, this.#host)
+    const run = new AgentRun(definition, turn, journal, this.#host)
     this.#runs.set(turn.agentId, run)
-    run.start()
+    run.start(input)
   }
 
   async #replay(turn: Turn): Promise<void> {

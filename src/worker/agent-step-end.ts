@@ -1,6 +1,5 @@
-/** Between the journal and the code: what a result means to the one who waits, and what the store has to know of it. */
-import type { JournalResult, StepWait } from '../core/agent-journal.ts'
-import { ranges } from '../core/agent-journal.ts'
+/** Between the journal and the code: what a result means to the one who waits, and what the end of the code means. */
+import type { JournalResult } from '../core/agent-journal.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
 import { failureOf } from '../core/failure.ts'
@@ -15,8 +14,7 @@ import {
   TaskCancelled,
   WaitTimedOut,
 } from '../core/task-errors.ts'
-import type { Group } from './agent-group.ts'
-import type { Step, StepEnd, Waitable } from './agent-step.ts'
+import type { Step, StepEnd } from './agent-step.ts'
 
 type StepResult = Exclude<JournalResult, { type: 'stop' }>
 
@@ -51,21 +49,6 @@ export function resultBytes(result: StepResult): number {
   if (result.type === 'signal') return result.value.length
   if (result.type !== 'work' && result.type !== 'ran') return 0
   return 'output' in result.outcome ? result.outcome.output.length : 0
-}
-
-/** Which ends of tasks and children are worth waking up for; those of `groups` that cancel the rest, awaited or not. */
-export function stepWaits(awaited: Iterable<Waitable>, groups: Iterable<Group>): StepWait[] {
-  const each: number[] = []
-  const waits: StepWait[] = []
-  const cancelling = [...groups].filter((group) => group.cancelsRest)
-  for (const waitable of new Set([...awaited, ...cancelling])) {
-    const { mode, steps } = waitable.openSteps()
-    const work = steps.filter((step) => step.isWork).map(({ no }) => no)
-    if (mode === 'each') each.push(...work)
-    else if (work.length) waits.push({ mode, steps: ranges(work), left: new Set(work).size })
-  }
-  if (each.length) waits.push({ mode: 'each', steps: ranges(each), left: new Set(each).size })
-  return waits
 }
 
 /** What the code of an agent threw. */

@@ -6,7 +6,7 @@ import type { Stopped } from '../core/task-errors.ts'
 import { RunEnded } from '../core/task-errors.ts'
 import type { AgentDefinition, StepHandle, WorkHandle } from '../definitions/agent.ts'
 import { decodePolicy } from '../definitions/policy-text.ts'
-import type { TaskPolicy } from '../definitions/task-policy.ts'
+import type { Origin, TaskPolicy } from '../definitions/task-policy.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import { childTimeout } from '../definitions/workflow-limits.ts'
 import type { NodeModel, WorkflowModel } from '../definitions/workflow-model.ts'
@@ -106,14 +106,15 @@ function beginNode(
   if (work.kind === 'workflow') {
     const model = definitions.workflows[work.name]
     if (!model) throw unknown('workflow', work.name, node)
-    const policy = workflowPolicy(model, childTimeout(node, action, model).ms)
+    const { ms, origin } = childTimeout(node, action, model)
+    const policy = workflowPolicy(model, ms, origin === 'workflow' ? 'definition' : origin)
     const input = childStart(model, definitions, work.input, inheritAll)
     return context.begin({ kind: 'agent', name: WORKFLOW, input, policy, title, ...inherited })
   }
   if (work.kind === 'agent') {
     const base = policyIn(definitions.agents, 'agent', work.name, node)
     const { ms, origin } = limits.timeout
-    const limited = origin === 'default' ? base : withTimeout(base, ms)
+    const limited = origin === 'default' ? base : withTimeout(base, ms, origin)
     const policy = inheritAll ? { ...limited, inherit: true } : limited
     return context.begin({ kind: 'agent', name: work.name, input: work.input, policy, title, ...inherited })
   }
@@ -133,8 +134,8 @@ function childStart(
   return { hash: contentHash(model), model, definitions: needed, input, ...(inherit && { inherit }) }
 }
 
-function withTimeout(policy: TaskPolicy, timeoutMs: number | null): TaskPolicy {
-  return { ...policy, timeoutMs, origins: { ...policy.origins, timeout: 'call' } }
+function withTimeout(policy: TaskPolicy, timeoutMs: number | null, origin: Origin): TaskPolicy {
+  return { ...policy, timeoutMs, origins: { ...policy.origins, timeout: origin } }
 }
 
 /** The limits of the node and its action over those of the task; a timeout comes back to the graph, not to the task. */
@@ -181,6 +182,9 @@ function unknown(what: string, name: string, { id }: { id: string }): CurfewErro
   return new CurfewError(`unknown_${what}`, `${id}: ${what} '${name}' was not stored with the run`)
 }
 
+/** A job does not look at what its workflows bring. */
+const COMPLETED: WorkEnd = { status: 'completed', output: null }
+
 function runJob(start: JobStart, context: InnerContext): Promise<unknown> {
   const done = Promise.withResolvers<unknown>()
   const job = new JobRun(start.model)
@@ -195,8 +199,7 @@ function runJob(start: JobStart, context: InnerContext): Promise<unknown> {
       const handle = beginMember(start, command.member, context)
       handles.set(id, handle)
       handle.then(
-        (output) =>
-          guarded(() => perform(job.happen({ type: 'ended', id, end: { status: 'completed', output } }))),
+        () => guarded(() => perform(job.happen({ type: 'ended', id, end: COMPLETED }))),
         (error: unknown) => guarded(() => perform(job.happen({ type: 'ended', id, end: badEnd(error) }))),
       )
     }
@@ -206,9 +209,9 @@ function runJob(start: JobStart, context: InnerContext): Promise<unknown> {
       if (context.signal.aborted) return
       work()
       const { end } = job
-      if (end?.status === 'completed') {
-        done.resolve(Object.fromEntries([...job.members].map(([id, { output }]) => [id, output])))
-      } else if (end) {
+      // What came out stands with each workflow: together it might be more than a record holds.
+      if (end?.status === 'completed') done.resolve(null)
+      else if (end) {
         const endsAs: EndsAs = { status: end.status, timeoutKind: end.timeoutKind }
         done.reject(new RunEnded(end.failure, endsAs))
       }
