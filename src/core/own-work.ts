@@ -21,9 +21,22 @@ export function workKind(row: { kind: 'task' | 'agent'; name: string }): WorkKin
   return row.name === JOB ? 'job' : row.kind
 }
 
-/** The name of a workflow or job is its definition's. */
-export function workName({ name, title }: { name: string; title: string | null }): string {
-  return name === WORKFLOW || name === JOB ? (title ?? name) : name
+/** The name of a workflow or job is its definition's, which stands with its policy; the title is its place. */
+export function workName({
+  name,
+  title,
+  policy,
+}: {
+  name: string
+  title: string | null
+  policy: string
+}): string {
+  if (name !== WORKFLOW && name !== JOB) return name
+  try {
+    return (JSON.parse(policy) as { label?: string }).label ?? title ?? name
+  } catch {
+    return title ?? name // a damaged record is shown too
+  }
 }
 
 /** Which limit the timeout of an agent is; a task's is its total. */

@@ -57,6 +57,8 @@ export interface TaskPolicy {
   reserveMs: number | null
   /** The timeout was inherited: from whose. */
   boundBy: 'job' | 'workflow' | 'agent' | 'total' | null
+  /** Of workflows and jobs: the name of their definition. */
+  label: string | null
   /** Of workflows: they end as failed when their timeout fires. */
   failsOnTimeout: boolean
   /** What is above it tries it again after a timeout: it is told only when no attempt can still be running. */
@@ -86,6 +88,7 @@ export const DEFAULT_POLICY: TaskPolicy = {
   inherit: false,
   reserveMs: null,
   boundBy: null,
+  label: null,
   failsOnTimeout: false,
   retriedAbove: false,
   extensions: DEFAULT_EXTENSION_RULES,

@@ -216,8 +216,13 @@ describe('fan-outs and joins', () => {
     ],
     [
       'two transitions of one group',
-      `name: w\nnodes: [{ id: a }, { id: b }, { id: c }, { id: d }]\ntransitions:\n  - { from: a, to: b, sibling_group: g }\n  - { from: a, to: c, sibling_group: g }\n  - { from: b, to: d, synchronization: { strategy: all, sibling_group: g } }\n  - { from: c, to: d, synchronization: { strategy: { m_of_n: 2 }, sibling_group: g } }`,
+      `name: w\nnodes: [{ id: a }, { id: b }, { id: c }, { id: d }]\ntransitions:\n  - { from: a, to: b, sibling_group: g }\n  - { from: a, to: c, sibling_group: g }\n  - { from: b, to: d, synchronization: { strategy: all, sibling_group: g } }\n  - { from: c, to: d, synchronization: { strategy: all, sibling_group: g } }`,
       [],
+    ],
+    [
+      'a join that says two things',
+      `name: w\nnodes: [{ id: a }, { id: b }, { id: c }, { id: d }]\ntransitions:\n  - { from: a, to: b, sibling_group: g }\n  - { from: a, to: c, sibling_group: g }\n  - { from: b, to: d, synchronization: { strategy: all, sibling_group: g } }\n  - { from: c, to: d, synchronization: { strategy: { m_of_n: 2 }, sibling_group: g } }`,
+      [['{', '!split_join']],
     ],
     [
       'a group that cannot fire together',

@@ -1,4 +1,5 @@
 /** What a graph means, checked before anything runs: references, reachability, joins, cycles. All problems at once. */
+import { isDeepStrictEqual } from 'node:util'
 import type { Field } from './definition-field.ts'
 import type { Places } from './places.ts'
 import { didYouMean } from './problem.ts'
@@ -31,6 +32,7 @@ export function checkWorkflow(model: WorkflowModel, places: Places, known: Regis
   const groups = new Set(model.transitions.flatMap(({ group }) => group ?? []))
   for (const transition of model.transitions) checkTransition(transition, shape, groups, places)
   checkGroups(shape, places)
+  checkSharedJoins(model, places)
   checkCycles(model, shape, places)
   checkExpressions(model, shape, places)
   checkLimits(model, shape, places, known)
@@ -190,6 +192,23 @@ function checkGroups(shape: WorkflowShape, places: Places): void {
         const message = `'${group}' has priorities ${first!.priority} and ${other.priority}: only one tier fires`
         field.problem('split_group', message, { suggestion: 'Give them the same priority.' })
       }
+    }
+  }
+}
+
+/** Transitions of one group to one node are one join: they have to say the same of it. */
+function checkSharedJoins(model: WorkflowModel, places: Places): void {
+  const firsts = new Map<string, TransitionModel>()
+  for (const transition of model.transitions) {
+    const { synchronization, to } = transition
+    if (!synchronization) continue
+    const key = JSON.stringify([synchronization.siblingGroup, to])
+    const first = firsts.get(key)
+    if (!first) firsts.set(key, transition)
+    else if (!isDeepStrictEqual(first.synchronization, synchronization)) {
+      const message = `'${first.id}' joins '${synchronization.siblingGroup}' at '${to}' too, and says otherwise`
+      const suggestion = 'They are one join: give both the same synchronization.'
+      places.of(transition).at('synchronization').problem('split_join', message, { suggestion })
     }
   }
 }

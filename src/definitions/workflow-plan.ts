@@ -13,7 +13,7 @@ export interface WorkflowPlan {
   tiers(nodeId: string): readonly (readonly TransitionModel[])[]
   /** Transitions that open the scope. */
   opening(group: string): readonly TransitionModel[]
-  /** Joins of the group that its branches can reach. Empty: the scope is never joined. */
+  /** Joins of the group that its branches can reach, one for each node they lead to. Empty: it is never joined. */
   joins(group: string): readonly TransitionModel[]
   /** The longest execution timeout on the branches of a group; null: none has one. */
   largestMs(group: string): number | null
@@ -34,7 +34,13 @@ export function planWorkflow(model: WorkflowModel): WorkflowPlan {
       [...byPriority].toSorted(([a], [b]) => a - b).map(([, tier]) => tier),
     )
   }
-  const joins = Map.groupBy(shape.joins, ({ synchronization }) => synchronization!.siblingGroup)
+  const joins = new Map<string, TransitionModel[]>()
+  for (const transition of model.transitions.filter((one) => shape.joins.has(one))) {
+    const group = transition.synchronization!.siblingGroup
+    const known = joins.get(group) ?? []
+    // Branches with different nodes come to one join over transitions of their own.
+    if (!known.some(({ to }) => to === transition.to)) joins.set(group, [...known, transition])
+  }
   const largest = new Map<string, number | null>()
   for (const group of shape.groups.keys()) {
     const timeouts = nodesOfGroup(shape, group).flatMap(

@@ -11,7 +11,7 @@ import { limitViews, parsed } from './task-view.ts'
 
 export type WaitedFor = Pick<
   TaskRow,
-  'id' | 'kind' | 'name' | 'title' | 'step' | 'status' | 'createdAt' | 'deadlineAt'
+  'id' | 'kind' | 'name' | 'title' | 'policy' | 'step' | 'status' | 'createdAt' | 'deadlineAt'
 >
 
 /** Of what an agent waits for. */

@@ -40,6 +40,37 @@ describe('one branch is one vote', () => {
     expect([machine.fired, machine.run.values.state]).toEqual([[['join', 2]], { all: ['read.0', 'read.1'] }])
   })
 
+  test('branches with different nodes come to one join, over transitions of their own', () => {
+    const machine = new GraphMachine(
+      planOf(
+        ['start', 'a!', 'b!', 'end!'],
+        `{ from: start, to: a, sibling_group: both }
+         { from: start, to: b, sibling_group: both }
+         { id: join, from: a, to: end, synchronization: { strategy: all, sibling_group: both, merge: { target: state.all } } }
+         { from: b, to: end, synchronization: { strategy: all, sibling_group: both, merge: { target: state.all } } }`,
+      ),
+    )
+    machine.complete('b.1')
+    expect(machine.fired).toEqual([])
+    machine.complete('a.0')
+    expect([machine.fired, machine.works]).toEqual([[['join', 2]], ['end']])
+    expect(machine.run.values.state).toEqual({ all: ['a.0', 'b.1'] })
+  })
+
+  test('a node without work passes on what it was reached with', () => {
+    const machine = new GraphMachine(
+      planOf(
+        ['start', 'read!', 'meet', 'end'],
+        `{ id: fan, from: start, to: read, spawn_count: 2 }
+         { from: read, to: meet }
+         { from: meet, to: end, synchronization: { strategy: all, sibling_group: fan } }`,
+      ),
+    )
+    machine.complete('read.0')
+    machine.complete('read.1')
+    expect(machine.run.end).toEqual({ status: 'completed', output: ['read.0', 'read.1'] })
+  })
+
   test('two ways of one branch to the same join arrive once', () => {
     const machine = new GraphMachine(
       planOf(

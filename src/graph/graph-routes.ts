@@ -24,7 +24,8 @@ export class GraphRoutes {
     const transitions: TransitionModel[] = []
     for (const tier of this.#plan.tiers(token.node.id)) {
       for (const transition of tier) {
-        if (transition.loop && this.#times(transition, token.scopes) >= transition.loop.maxIterations) continue
+        if (transition.loop && this.#times(transition, token.scopes) >= transition.loop.maxIterations)
+          continue
         const holds = evaluateCondition(
           transition.condition,
           variables,

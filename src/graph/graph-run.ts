@@ -119,14 +119,14 @@ export class GraphRun {
   #begin(token: Token): void {
     const { node } = token
     const action = this.plan.action(node)
-    if (action === null) return this.#pass(token, null)
+    if (action === null) return this.#pass(token)
     if (action.kind === 'update_context') {
       const contexts = this.values.allContexts(token.scopes)
       const place = `node ${node.id}: updates`
       const written = writeMappings(action.updates, this.values.variables(token), contexts, place)
       if (!written.ok) return this.#tokenFailed(token, 'failed', written.failure)
       this.values.keep(token.scopes, written.contexts)
-      return this.#pass(token, null)
+      return this.#pass(token)
     }
     const requested = requestWork(node, action, this.values.variables(token))
     if (!requested.ok) return this.#tokenFailed(token, 'failed', requested.failure)
@@ -137,9 +137,9 @@ export class GraphRun {
   }
 
   /** A node without work. A circle of them would never give anybody else a turn. */
-  #pass(token: Token, result: unknown): void {
+  #pass(token: Token): void {
     if (++token.passed > MAX_PASSED_NODES) return this.#tokenFailed(token, 'failed', endless(token.node.id))
-    this.#todo.push(() => this.#completed(token, result))
+    this.#todo.push(() => this.#completed(token, token.result ?? null))
   }
 
   #workEnded(token: Token, end: WorkEnd): void {
@@ -322,7 +322,7 @@ export class GraphRun {
   }
 
   #arrive(token: Token, { scope, branch }: Membership, transition: TransitionModel): void {
-    const join = scope.joins.find((one) => one.transition === transition)
+    const join = scope.joins.find((one) => one.transition.to === transition.to)
     if (!join || join.fired || join.arrived.has(branch.index)) return
     join.arrived.set(branch.index, { token, context: branch.context })
     join.unsettled++

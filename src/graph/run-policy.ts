@@ -15,6 +15,7 @@ export function workflowPolicy(
   return {
     ...OF_RUNS,
     timeoutMs,
+    label: model.name,
     failsOnTimeout: model.onTimeout === 'fail',
     warnAt: model.warnAt ?? OF_RUNS.warnAt,
     origins: { timeout: origin },
@@ -24,6 +25,7 @@ export function workflowPolicy(
 export function jobPolicy(model: JobModel): TaskPolicy {
   return {
     ...OF_RUNS,
+    label: model.name ?? model.workflows[0]?.id ?? 'job',
     timeoutMs: model.timeoutMs,
     warnAt: model.warnAt ?? OF_RUNS.warnAt,
     origins: { timeout: 'definition' },

@@ -284,9 +284,22 @@ export class AgentStatements {
     agentId: string,
     limit: number,
   ): Statement<
-    Pick<TaskRow, 'id' | 'kind' | 'name' | 'title' | 'step' | 'status' | 'createdAt' | 'deadlineAt'>
+    Pick<
+      TaskRow,
+      'id' | 'kind' | 'name' | 'title' | 'policy' | 'step' | 'status' | 'createdAt' | 'deadlineAt'
+    >
   > {
-    const fields = ['id', 'kind', 'name', 'title', 'step', 'status', 'createdAt', 'deadlineAt'] as const
+    const fields = [
+      'id',
+      'kind',
+      'name',
+      'title',
+      'policy',
+      'step',
+      'status',
+      'createdAt',
+      'deadlineAt',
+    ] as const
     return {
       sql: `select ${selectList(fields, 't')} from ${this.#d.s}tasks t
         where parent_id = $1 and result_seq is null order by step limit $2`,
