@@ -57,7 +57,7 @@ onEachStore('a deadline that is inherited', (test) => {
   test('reaches what is further below when the agent says so', async ({ world }) => {
     const inner = agent({
       name: 'inner',
-      run: async (_: null, ctx) => void (await ctx.schedule(slow, null).catch(() => undefined)),
+      run: async (_: null, ctx) => void (await ctx.allSettled([ctx.schedule(slow, null)])),
     })
     const outer = agent({
       name: 'outer',

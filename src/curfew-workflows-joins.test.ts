@@ -172,10 +172,11 @@ onEachStore('joins', (test, kind) => {
 
   test('J6: with late: cancel the others are stopped', async ({ world }) => {
     const definition = define(
-      'nodes: [{ id: start }, { id: read, action_id: work, input: branch.item }, { id: end, action_id: work, input: { ms: 1000 } }]',
+      'nodes: [{ id: start }, { id: read, action_id: work, input: branch.item }, { id: end, action_id: work, input: { ms: 1000 } }, { id: last, action_id: work, input: { value: 1 } }]',
       'transitions:',
       '  - { id: fan, from: start, to: read, foreach: { collection: input } }',
       '  - { id: join, from: read, to: end, synchronization: { sibling_group: fan, strategy: any, late: cancel } }',
+      '  - { from: end, to: last }',
     )
     const handle = await start(world, definition, [{ ms: 100 }, NEVER])
     await world.clock.advance(100)
@@ -185,7 +186,7 @@ onEachStore('joins', (test, kind) => {
       ['end', 'executing'],
     ])
     await world.clock.advance(1_000)
-    expect(await handle.status()).toBe('completed')
+    expect(await handle.result()).toBe(1)
     await expectReplay(world, handle)
   })
 

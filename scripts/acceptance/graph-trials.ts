@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { isEnded } from '../../src/core/states.ts'
 import type { Curfew, JoinView, TaskContext, TaskEventView, TaskView } from '../../src/curfew.ts'
 import { task } from '../../src/curfew.ts'
+import { decodeWaits } from '../../src/engine/agent-waits.ts'
 import { GRAPH_INPUT } from '../../src/graph/fixtures/graph-arbitraries.ts'
 import type { Generation } from './agent-outside.ts'
 import { Outside } from './agent-outside.ts'
@@ -33,6 +34,8 @@ export class GraphTrialRun {
   readonly #problems: string[] = []
   /** When it is looked at while it runs. */
   readonly #probes: readonly number[]
+  /** When its joins have to be looked at, as it was told last, and when that was. */
+  #due: { toldAt: number; times: number[] } = { toldAt: -1, times: [] }
   #rootId = ''
 
   constructor(world: World, trial: GraphTrial, disturbances: Disturbances) {
@@ -91,11 +94,22 @@ export class GraphTrialRun {
       if (work && isLimited !== (deadlineAt !== null))
         this.#problems.push(`token ${id} (${node}) has a deadline`)
     }
+    const times = isEnded(status) ? [] : joins.flatMap((join) => this.#dueOf(join))
+    this.#due = { toldAt: this.#world.now, times }
     for (const { transition, arrived, fired, timeoutMs, deadlineAt } of joins) {
       const waits = arrived > 0 && !fired && timeoutMs !== null
       if (deadlineAt !== null && !waits)
         this.#problems.push(`join ${transition} has a deadline, and waits for nobody`)
     }
+  }
+
+  /** Its limit, and the warning of it. */
+  #dueOf({ transition, timeoutMs, deadlineAt }: JoinView): number[] {
+    if (timeoutMs === null || deadlineAt === null) return []
+    const [root] = this.#trial.workflows
+    const { synchronization } = root?.model.transitions.find(({ id }) => id === transition) ?? {}
+    const warnAt = deadlineAt - timeoutMs + Math.ceil(timeoutMs * (synchronization?.warnAt ?? 1))
+    return warnAt > this.#world.now && warnAt < deadlineAt ? [warnAt, deadlineAt] : [deadlineAt]
   }
 
   /** What was on disk when a process died. */
@@ -109,7 +123,13 @@ export class GraphTrialRun {
            min(coalesce(deadline_at, 9e15), coalesce(attempt_deadline_at, 9e15)))`,
       )
       .all()
+    const [root] = database.prepare('select waits from tasks where id = ?').all(this.#rootId)
     database.close()
+    const timers = decodeWaits((root?.waits ?? null) as string | null).timers.map(([, at]) => at)
+    if (this.#due.toldAt === this.#world.now) {
+      const [onDisk, told] = [timers, this.#due.times].map((times) => times.toSorted((a, b) => a - b).join())
+      if (onDisk !== told) this.#problems.push(`on disk: timers at ${onDisk}, joins at ${told}`)
+    }
     for (const row of rows) this.#problems.push(`on disk: ${JSON.stringify(row)}`)
   }
 

@@ -22,6 +22,8 @@ import type { Registry } from '../definitions/workflow-names.ts'
 import { withUsed } from '../definitions/workflow-names.ts'
 import { jobPolicy, workflowPolicy } from '../graph/run-policy.ts'
 import { jobStart, workflowStart } from '../graph/run-start.ts'
+import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
+import { encodeStart } from '../graph/start-input.ts'
 import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
 import { AgentHandle } from './agent-handle.ts'
 import { JobHandle } from './job-handle.ts'
@@ -242,11 +244,11 @@ export class Client {
     name: typeof WORKFLOW | typeof JOB,
     title: string,
     policy: TaskPolicy,
-    start: unknown,
+    start: WorkflowStart | JobStart,
     key: string | undefined,
   ): Promise<{ id: string; existing: boolean }> {
     const run = {
-      input: encodeJson(start, `definition and input of ${title}`),
+      input: encodeStart(start, `definition and input of ${title}`),
       // Keys are unique per name, and all runs share one.
       key: key === undefined ? null : `${title}:${checkName(`${title}: key`, key, MAX_KEY_LENGTH)}`,
     }

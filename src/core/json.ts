@@ -15,17 +15,8 @@ export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_
     throw invalid(what, '', (error as Error).message)
   }
   if (text === undefined) throw invalid(what, '', `a ${typeof value} is not JSON`)
+  refuseBytes(text, what, maxBytes)
   // Each check walks the value only when the text gives a reason to.
-  if (text.length > maxBytes / 4 && Buffer.byteLength(text) > maxBytes) {
-    throw new CurfewError(
-      'too_big',
-      `${what} is ${Buffer.byteLength(text)} bytes; at most ${maxBytes} can be kept`,
-      {
-        hint: 'Keep large data elsewhere and pass a reference to it.',
-        fields: { bytes: Buffer.byteLength(text), maxBytes },
-      },
-    )
-  }
   if (text.length > MAX_DEPTH) refuseDepth(text, what) // first: the others go down as deep as it is
   if (text.includes('null')) refuseLostNumbers(value, what, '')
   if (hasUnsafeKey(text)) refuseUnsafeKeys(JSON.parse(text), what, '')
@@ -34,6 +25,17 @@ export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_
 
 export function decodeJson(text: string): unknown {
   return JSON.parse(text)
+}
+
+/** For text that was put together of encoded parts. */
+export function refuseBytes(text: string, what: string, maxBytes = MAX_PAYLOAD_BYTES): void {
+  if (text.length <= maxBytes / 4) return
+  const bytes = Buffer.byteLength(text)
+  if (bytes <= maxBytes) return
+  throw new CurfewError('too_big', `${what} is ${bytes} bytes; at most ${maxBytes} can be kept`, {
+    hint: 'Keep large data elsewhere and pass a reference to it.',
+    fields: { bytes, maxBytes },
+  })
 }
 
 /** JSON.stringify turns NaN and Infinity into null without a word. */

@@ -1,7 +1,7 @@
 /**
  * What the contexts are after a node completed. With an `output` mapping, exactly what it says. Without one, outside
  * branches the keys of a result that is an object go into `state`. Inside a branch `branch.output` is always the
- * result of its last node, unless the mapping writes it.
+ * result of its last node with work, unless the mapping writes it.
  */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
@@ -15,14 +15,23 @@ import type { NodeModel } from './workflow-model.ts'
 
 export type Written = { ok: true; contexts: Contexts } | { ok: false; failure: Failure }
 
-/** `variables.result` is the node's; `contexts.branch` is there exactly inside a branch. */
-export function writeOutput(node: NodeModel, variables: Variables, contexts: Contexts): Written {
+/**
+ * `variables.result` is the node's, or, where `passesOn`, of the one before it: that was written already.
+ * `contexts.branch` is there exactly inside a branch.
+ */
+export function writeOutput(
+  node: NodeModel,
+  variables: Variables,
+  contexts: Contexts,
+  passesOn = false,
+): Written {
   const { result } = variables
   const { branch } = contexts
-  const followed = branch ? { ...contexts, branch: { ...branch, output: result ?? null } } : contexts
+  const output = (passesOn ? branch?.output : result) ?? null
+  const followed = branch ? { ...contexts, branch: { ...branch, output } } : contexts
   if (node.output) return writeMappings(node.output, variables, followed, `node ${node.id}: output`)
   const { state } = contexts
-  if (branch || !state || !isObject(result)) return { ok: true, contexts: followed }
+  if (branch || passesOn || !state || !isObject(result)) return { ok: true, contexts: followed }
   const kept = Object.entries(result).filter(([key]) => !UNSAFE_KEYS.includes(key))
   return { ok: true, contexts: { ...contexts, state: { ...state, ...Object.fromEntries(kept) } } }
 }

@@ -259,6 +259,29 @@ describe('loops', () => {
     expect(machine.works).toEqual(['end'])
   })
 
+  test('over an empty fan-out too, and whichever of its transitions led to the join', () => {
+    const plan = planOf(
+      ['start!', 'a!', 'b!', 'end!'],
+      `{ id: fan, from: start, to: a, foreach: { collection: result } }
+       { from: a, to: b, condition: result == 'b' }
+       { id: one, from: a, to: start, priority: 1, loop: { max_iterations: 2 }, synchronization: { strategy: all, sibling_group: fan } }
+       { id: two, from: b, to: start, loop: { max_iterations: 2 }, synchronization: { strategy: all, sibling_group: fan } }
+       { id: on, from: a, to: end, priority: 2, synchronization: { strategy: all, sibling_group: fan } }
+       { id: on2, from: b, to: end, priority: 1, synchronization: { strategy: all, sibling_group: fan } }`,
+      'start: start',
+    )
+    const empty = new GraphMachine(plan)
+    for (let i = 0; i < 3; i++) empty.complete('start', [])
+    expect([empty.fired.map(([id]) => id), empty.works]).toEqual([['one', 'one', 'on'], ['end']])
+    const other = new GraphMachine(plan)
+    for (let i = 0; i < 3; i++) {
+      other.complete('start', [1])
+      other.complete('a.0', 'b')
+      other.complete('b.0')
+    }
+    expect([other.fired.map(([id]) => id), other.works]).toEqual([['one', 'one', 'on'], ['end']])
+  })
+
   test('one inside branches counts for each branch', () => {
     const machine = new GraphMachine(
       planOf(
@@ -320,5 +343,36 @@ describe('loops', () => {
     )
     empty.start()
     expect(empty.end).toMatchObject({ status: 'failed', failure: { code: 'endless_loop' } })
+  })
+})
+
+describe('nodes without work', () => {
+  test('pass on the result, and write nothing of it again', () => {
+    const machine = new GraphMachine(
+      planOf(
+        ['plan!', '{ id: change, action_id: change }', '{ id: gate, output: { state.seen: result.topics } }'],
+        '{ from: plan, to: change }\n{ from: change, to: gate }',
+        'actions: { change: { kind: update_context, updates: { state.topics: result.topics.size() } } }',
+      ),
+    )
+    machine.complete('plan', { topics: ['a', 'b'] })
+    expect(machine.run.values.state).toEqual({ topics: 2, seen: ['a', 'b'] })
+    expect(machine.run.end).toEqual({ status: 'completed', output: { topics: ['a', 'b'] } })
+  })
+
+  test('leave the output of their branch as it is: of its last work, or none', () => {
+    const machine = new GraphMachine(
+      planOf(
+        ['plan!', 'gate', 'read!', 'last', 'end!'],
+        `{ id: fan, from: plan, to: gate, spawn_count: 2 }
+         { from: gate, to: read, condition: branch.index == 1 }
+         { from: gate, to: last, priority: 1 }
+         { from: read, to: last }
+         { from: last, to: end, synchronization: { strategy: all, sibling_group: fan, merge: { target: state.all } } }`,
+      ),
+    )
+    machine.complete('plan')
+    machine.complete('read.1')
+    expect(machine.run.values.state).toEqual({ all: [null, 'read.1'] })
   })
 })

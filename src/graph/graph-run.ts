@@ -18,7 +18,7 @@ import {
   tooManyBranches,
   unreachable,
 } from './graph-failures.ts'
-import { GraphRoutes, joins } from './graph-routes.ts'
+import { GraphRoutes } from './graph-routes.ts'
 import type { Join, Membership, Origin, Token } from './graph-scope.ts'
 import { Branch, isOver, joinCounts, newToken, Scope } from './graph-scope.ts'
 import type {
@@ -172,7 +172,8 @@ export class GraphRun {
     token.result = result
     if (token.late) return this.#leave(token, 'completed')
     const { values } = this
-    const written = writeOutput(token.node, values.variables(token), values.contexts(token.scopes))
+    const contexts = values.contexts(token.scopes)
+    const written = writeOutput(token.node, values.variables(token), contexts, token.passed > 0)
     if (!written.ok) return this.#tokenFailed(token, 'failed', written.failure)
     values.keep(token.scopes, written.contexts)
     values.completed(token)
@@ -184,22 +185,18 @@ export class GraphRun {
     const routes = this.#routes.of(token)
     if (!routes.ok) return this.#tokenFailed(token, 'failed', routes.failure)
     const innermost = token.scopes.at(-1)
-    const [joining = [], leading = []] = [true, false].map((isJoin) =>
-      routes.transitions.filter((transition) => joins(transition, innermost?.scope) === isJoin),
-    )
-    const [next = [], opening = []] = [true, false].map((isPlain) =>
-      leading.filter(({ group }) => (group === undefined) === isPlain),
-    )
     // Before anything is done: a token that fails has arrived nowhere.
     const opened: Scope[] = []
-    for (const transitions of Map.groupBy(opening, ({ group }) => group).values()) {
+    for (const transitions of routes.opening) {
       const scope = this.#scope(transitions, token)
       if (!(scope instanceof Scope)) return this.#tokenFailed(token, 'failed', scope)
       opened.push(scope)
     }
-    for (const transition of joining) this.#arrive(token, innermost as Membership, transition)
-    for (const transition of leading) this.#routes.take(transition, token.scopes)
-    for (const transition of next) this.#enter(this.#nodeAfter(transition), token)
+    for (const transition of routes.joining) this.#arrive(token, innermost as Membership, transition)
+    for (const transition of [...routes.plain, ...routes.opening.flat()]) {
+      this.#routes.take(transition, token.scopes)
+    }
+    for (const transition of routes.plain) this.#enter(this.#nodeAfter(transition), token)
     for (const scope of opened) this.#open(scope)
     if (this.end && token.waits === 0) token.status = 'completed' // what came after it ended the run
     if (token.waits > 0) this.#judge((innermost as Membership).scope)
@@ -304,8 +301,8 @@ export class GraphRun {
   }
 
   #openedEmpty(scope: Scope): void {
-    const [join] = scope.joins
     if (scope.closed) return
+    const join = scope.joins.find(({ transition }) => this.#routes.mayTake(transition, scope.outer))
     if (join) this.#fire(join, 0)
     this.#close(scope, false)
   }
@@ -324,7 +321,7 @@ export class GraphRun {
   #arrive(token: Token, { scope, branch }: Membership, transition: TransitionModel): void {
     const join = scope.joins.find((one) => one.transition.to === transition.to)
     if (!join || join.fired || join.arrived.has(branch.index)) return
-    join.arrived.set(branch.index, { token, context: branch.context })
+    join.arrived.set(branch.index, { token, transition, context: branch.context })
     join.unsettled++
     if (join.arrived.size === 1) this.#begun.push(join)
     if (token.waits++ > 0) return
@@ -360,10 +357,10 @@ export class GraphRun {
     if (!merged.ok) return this.#joinFailed(join, 'failed', merged.failure)
     join.fired = true
     this.#timers.clear(join)
-    this.#routes.take(transition, scope.outer)
     const { expected, arrived } = counts
     const event = { type: 'join_fired', transition: transition.id, expected, arrived } as const
     this.#record({ ...event, timedOut: waitedFor > 0 })
+    this.#routes.takeJoin(join)
     let passed = scope.origin.passed + 1
     for (const { token } of join.arrived.values()) {
       passed = Math.min(passed, token.passed)

@@ -90,7 +90,7 @@ export class Join {
   readonly scope: Scope
   readonly transition: TransitionModel
   /** By branch, with its context when it arrived. */
-  readonly arrived = new Map<number, { token: Token; context: JsonObject }>()
+  readonly arrived = new Map<number, { token: Token; transition: TransitionModel; context: JsonObject }>()
   /** Of those that arrived, the ones in which something still runs. */
   unsettled = 0
   timeoutTimer: number | null = null

@@ -6,13 +6,18 @@ import type { WorkflowModel } from '../definitions/workflow-model.ts'
 
 const OF_RUNS: TaskPolicy = { ...DEFAULT_POLICY, queue: '', graceMs: 0 }
 
+/** The last of each: one object is encoded once. */
+const policies = new WeakMap<WorkflowModel, TaskPolicy>()
+
 /** `origin`: who set the timeout. */
 export function workflowPolicy(
   model: WorkflowModel,
   timeoutMs: number | null,
   origin: Origin = 'definition',
 ): TaskPolicy {
-  return {
+  const known = policies.get(model)
+  if (known && known.timeoutMs === timeoutMs && known.origins.timeout === origin) return known
+  const policy: TaskPolicy = {
     ...OF_RUNS,
     timeoutMs,
     label: model.name,
@@ -20,6 +25,8 @@ export function workflowPolicy(
     warnAt: model.warnAt ?? OF_RUNS.warnAt,
     origins: { timeout: origin },
   }
+  policies.set(model, policy)
+  return policy
 }
 
 export function jobPolicy(model: JobModel): TaskPolicy {

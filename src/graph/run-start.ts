@@ -16,19 +16,32 @@ import type { Registry } from '../definitions/workflow-names.ts'
 import { checkNames, withUsed } from '../definitions/workflow-names.ts'
 import type { JobStart, RunDefinitions, WorkflowStart } from './start-input.ts'
 
+/** What is known in a process does not change: its definitions are checked and collected once. */
+const collected = new WeakMap<WorkflowDefinition, { registry: Registry; definitions: RunDefinitions }>()
+
 /** Checks the names it refers to, at any depth, against what is known here. */
 export function workflowStart(
   definition: WorkflowDefinition,
   registry: Registry,
   input: unknown,
 ): WorkflowStart {
-  const { hash, model, uses } = definition
+  const { hash, model } = definition
+  let known = collected.get(definition)
+  if (known?.registry !== registry) {
+    known = { registry, definitions: collectAll(definition, registry) }
+    collected.set(definition, known)
+  }
+  return { hash, model, definitions: known.definitions, input }
+}
+
+function collectAll(definition: WorkflowDefinition, registry: Registry): RunDefinitions {
+  const { model, uses } = definition
   const definitions = noDefinitions()
   // It may call itself, and is then what was started, whatever else has its name.
   const known = withUsed(registry, { ...uses, workflows: [...uses.workflows, definition] })
   collect(model, known, definitions)
   refuseSize(`workflow ${model.name}`, definitions)
-  return { hash, model, definitions, input }
+  return definitions
 }
 
 export function jobStart(definition: JobDefinition, registry: Registry): JobStart {
@@ -131,7 +144,7 @@ function twice(what: string, name: string): CurfewError {
 /** Commands need a process beside this one that ends what they leave. */
 function noShell(where: string): CurfewError {
   return new CurfewError('unknown_task', `${where} has a shell action, which this process does not run`, {
-    hint: 'Give the workflow to Curfew.open({ workflows }).',
+    hint: 'Give the workflow to Curfew.open({ workflows }), or open it with witness: true.',
   })
 }
 

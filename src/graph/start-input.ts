@@ -1,6 +1,8 @@
 /** What a run of a graph or a job is started with: its definition whole, so that no file and no deployment changes it. */
+import { encodeJson, refuseBytes } from '../core/json.ts'
 import type { JobModel } from '../definitions/job-model.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
+import { contentHash } from '../definitions/workflow-model.ts'
 import type { WorkflowPlan } from '../definitions/workflow-plan.ts'
 import { planWorkflow } from '../definitions/workflow-plan.ts'
 
@@ -27,14 +29,35 @@ export interface JobStart {
   definitions: RunDefinitions
 }
 
-const parts = new WeakMap<WorkflowModel, RunDefinitions>()
+const texts = new WeakMap<RunDefinitions, { model: object; text: string }>()
+
+/** As it is stored. The definition is the same for many runs, so it is encoded once. */
+export function encodeStart(
+  { hash, model, definitions, ...own }: WorkflowStart | JobStart,
+  what: string,
+): string {
+  let known = texts.get(definitions)
+  if (known?.model !== model) {
+    known = { model, text: encodeJson({ hash, model, definitions }, what) }
+    texts.set(definitions, known)
+  }
+  if (Object.keys(own).length === 0) return known.text
+  const text = `${known.text.slice(0, -1)},${encodeJson(own, what).slice(1)}`
+  refuseBytes(text, what)
+  return text
+}
+
+type Child = Pick<WorkflowStart, 'hash' | 'definitions'>
+
+const children = new WeakMap<WorkflowModel, Child>()
 
 /** Those that a run of this graph may begin: what others of the same job need is not stored with each of them. */
-export function definitionsFor(model: WorkflowModel, all: RunDefinitions): RunDefinitions {
-  let part = parts.get(model)
-  if (part) return part
-  part = { workflows: {}, tasks: {}, agents: {} }
-  parts.set(model, part)
+export function childDefinitions(model: WorkflowModel, all: RunDefinitions): Child {
+  let child = children.get(model)
+  if (child) return child
+  const part: RunDefinitions = { workflows: {}, tasks: {}, agents: {} }
+  child = { hash: contentHash(model), definitions: part }
+  children.set(model, child)
   const models = new Set([model])
   for (const { actions } of models) {
     for (const action of Object.values(actions)) {
@@ -46,7 +69,7 @@ export function definitionsFor(model: WorkflowModel, all: RunDefinitions): RunDe
       }
     }
   }
-  return part
+  return child
 }
 
 function copy<T>(name: string, from: Record<string, T>, into: Record<string, T>): T | undefined {

@@ -28,6 +28,8 @@ import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
 import { workflowStart } from '../graph/run-start.ts'
+import type { WorkflowStart } from '../graph/start-input.ts'
+import { encodeStart } from '../graph/start-input.ts'
 import type { GroupKind } from './agent-group.ts'
 import { Group } from './agent-group.ts'
 import type { AgentRun } from './agent-run.ts'
@@ -114,7 +116,8 @@ export function createAgentContext(
   ): WorkHandle => {
     const { name, schema = null } = definition
     if (schema) checkInputNow(kind, name, schema, input)
-    const text = encodeJson(input, `input of ${kind} ${name}`)
+    const what = `input of ${kind} ${name}`
+    const text = name === WORKFLOW ? encodeStart(input as WorkflowStart, what) : encodeJson(input, what)
     let id = ''
     const { no, id: recorded } = run.addStep<'task' | 'agent'>((no) => {
       id = run.newId(idPrefix({ kind, name }))

@@ -10,7 +10,6 @@ import type { Origin, TaskPolicy } from '../definitions/task-policy.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import { childTimeout } from '../definitions/workflow-limits.ts'
 import type { NodeModel, WorkflowModel } from '../definitions/workflow-model.ts'
-import { contentHash } from '../definitions/workflow-model.ts'
 import { GraphDriver } from '../graph/graph-driver.ts'
 import { GraphRun } from '../graph/graph-run.ts'
 import type { GraphCommand, WorkEnd } from '../graph/graph-types.ts'
@@ -18,7 +17,7 @@ import type { JobCommand, Member } from '../graph/job-run.ts'
 import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
 import type { JobStart, RunDefinitions, WorkflowStart } from '../graph/start-input.ts'
-import { definitionsFor, planOf } from '../graph/start-input.ts'
+import { childDefinitions, planOf } from '../graph/start-input.ts'
 import { badEnd, nodeEnd } from '../graph/work-end.ts'
 import type { InnerContext } from './agent-context.ts'
 import { watchStuck } from './stuck-watch.ts'
@@ -42,7 +41,10 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
   const done = Promise.withResolvers<unknown>()
   const handles = new Map<number, WorkHandle>()
   const timers = new Map<number, StepHandle>()
-  const graph = new GraphRun(planOf(start.hash, start.model), start.input)
+  const plan = planOf(start.hash, start.model)
+  // The model of the plan, which runs share: that of the start is not kept.
+  const shared = { model: plan.model, definitions: start.definitions, inherit: start.inherit === true }
+  const graph = new GraphRun(plan, start.input)
   const guarded = (work: () => void) => {
     try {
       work()
@@ -54,7 +56,7 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
   const driver = new GraphDriver(graph, {
     run: (command) => {
       const { token } = command
-      const handle = beginNode(start, command, context)
+      const handle = beginNode(shared, command, context)
       handles.set(token, handle)
       handle.then(
         (output) => ended(token, handle, { status: 'completed', output }),
@@ -74,7 +76,9 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
     record: (event) => context.record(event),
   })
   const ended = (token: number, handle: WorkHandle, workEnd: WorkEnd) => {
-    if (handles.get(token) === handle) guarded(() => driver.happen({ type: 'ended', token, end: workEnd }))
+    if (handles.get(token) !== handle) return
+    handles.delete(token)
+    guarded(() => driver.happen({ type: 'ended', token, end: workEnd }))
   }
   const end = () => {
     const { end: outcome } = graph
@@ -94,15 +98,14 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
 
 /** The work of a token: a task of the user's or of ours, an agent, or a child run. */
 function beginNode(
-  start: WorkflowStart,
+  { model: graph, definitions, inherit }: Required<Pick<WorkflowStart, 'model' | 'definitions' | 'inherit'>>,
   { node, action, work, limits }: RunCommand,
   context: InnerContext,
 ): WorkHandle {
   const title = node.id
-  const { definitions } = start
-  const inheritAll = start.model.inherit || start.inherit === true
+  const inheritAll = graph.inherit || inherit
   const inherits = node.inherit ?? inheritAll
-  const inherited = inherits ? { reserveMs: node.reserveMs ?? start.model.reserveMs ?? null } : {}
+  const inherited = inherits ? { reserveMs: node.reserveMs ?? graph.reserveMs ?? null } : {}
   if (work.kind === 'workflow') {
     const model = definitions.workflows[work.name]
     if (!model) throw unknown('workflow', work.name, node)
@@ -130,8 +133,8 @@ function childStart(
   input: unknown,
   inherit = false,
 ): WorkflowStart {
-  const needed = definitionsFor(model, definitions)
-  return { hash: contentHash(model), model, definitions: needed, input, ...(inherit && { inherit }) }
+  const { hash, definitions: needed } = childDefinitions(model, definitions)
+  return { hash, model, definitions: needed, input, ...(inherit && { inherit }) }
 }
 
 function withTimeout(policy: TaskPolicy, timeoutMs: number | null, origin: Origin): TaskPolicy {

@@ -19,6 +19,7 @@ interface Given {
   agents?: readonly AgentDefinition[]
   workflows?: readonly WorkflowDefinition[]
   http?: HttpOptions
+  witness?: boolean
 }
 
 const OWN_NAMES: readonly string[] = [WORKFLOW, JOB, HTTP_REQUEST, SHELL]
@@ -49,9 +50,11 @@ export function register(given: Given): ProcessRegistry {
       throw invalid(`the name '${name}' is Curfew's own; give the task or agent another`)
   }
   const actions = [...registry.workflows.values()].flatMap(({ model }) => Object.values(model.actions))
+  // It needs a supervisor, which is a process of its own: where there is one anyway, any workflow may have commands.
+  const isolated = [...registry.tasks.values()].some(({ isolation }) => isolation === 'process')
+  if (given.witness || isolated || actions.some(({ kind }) => kind === 'shell'))
+    registry.tasks.set(SHELL, shellTask)
   registry.tasks.set(HTTP_REQUEST, httpTask(given.http ?? {}))
-  // It needs a supervisor, which is a process of its own.
-  if (actions.some(({ kind }) => kind === 'shell')) registry.tasks.set(SHELL, shellTask)
   return registry
 }
 
