@@ -88,7 +88,7 @@ onEachStore('workflows and what is around them', (test) => {
       (await curfew.list(options)).tasks.map(({ kind, name, title }) => [kind, name, title])
     expect(await listed({ kind: 'job' })).toEqual([['job', 'batch', 'batch']])
     expect(await listed({ name: 'twice' })).toEqual([['workflow', 'twice', 'twice']])
-    expect(await listed({ kind: 'workflow', parent: batch.id })).toEqual([['workflow', 'a', 'a']])
+    expect(await listed({ kind: 'workflow', parent: batch.id })).toEqual([['workflow', 'twice', 'a']])
     expect(await listed({ kind: 'agent' })).toEqual([])
     expect(await listed({ kind: 'task', parent: run.id })).toEqual([
       ['task', 'double', 'two'],
