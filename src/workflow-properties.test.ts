@@ -1,7 +1,6 @@
 /**
  * Random graphs against a model in memory: whatever becomes of the processes that run them, they come to the same, at
- * the same times. `CURFEW_GRAPH_SECONDS=600 npx vitest run src/workflow-properties.test.ts` plays for as long as one
- * likes; `CURFEW_GRAPH_SEED=… CURFEW_GRAPH_PATH=…` repeats one that failed, without shrinking it again.
+ * the same times. `npm run properties -- --seconds 600` plays for as long as one likes.
  */
 import { existsSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -11,30 +10,34 @@ import fc from 'fast-check'
 import { describe, expect, inject, test } from 'vitest'
 import { delays, disturbances } from '../scripts/acceptance/agent-arbitraries.ts'
 import type { Disturbances } from '../scripts/acceptance/disturbed-engine.ts'
-import type { GraphTrial } from '../scripts/acceptance/graph-model.ts'
+import type { ExpectedRun, GraphTrial } from '../scripts/acceptance/graph-model.ts'
 import { expectedRun } from '../scripts/acceptance/graph-model.ts'
 import type { EndedRun } from '../scripts/acceptance/graph-trials.ts'
 import { GraphTrialRun } from '../scripts/acceptance/graph-trials.ts'
+import { asMany, longest, within } from '../scripts/acceptance/playing-time.ts'
 import type { StoreKind } from '../scripts/acceptance/world.ts'
 import { World } from '../scripts/acceptance/world.ts'
 import { createDatabase, dropDatabase } from '../scripts/postgres/database.ts'
 import type { WorkflowDefinition } from './definitions/workflow.ts'
+import { loadWorkflow } from './definitions/workflow.ts'
 import type { WorkflowModel } from './definitions/workflow-model.ts'
 import { contentHash } from './definitions/workflow-model.ts'
 import type { GraphScale } from './graph/fixtures/graph-arbitraries.ts'
 import { graphModels } from './graph/fixtures/graph-arbitraries.ts'
 
-const SECONDS = Number(process.env.CURFEW_GRAPH_SECONDS ?? 75)
+/** Of the playing time. */
+const SHARES = { undisturbed: 1 / 6, killed: 1 / 4, everywhere: 1 / 5, postgres: 1 / 8, late: 1 / 11 }
 /** Nothing is really killed here, so nothing has to outlive the machine. */
 const FOLDER = path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'curfew-graphs-')
 const LONGEST_MS = 1_000_000
 /** Over PostgreSQL the lease of what died is waited for: no two things happen closer together than that can take. */
 const LEASES_MS = 120_000
-const MOST_TOKENS = 60
+/** Enough for something to happen, few enough to be quick. */
+const TOKENS = { fewest: 4, most: 60 }
 
 function trials(longestMs: number, size: Partial<GraphScale> = {}): fc.Arbitrary<GraphTrial> {
   const scale = { longestMs, depth: 2, length: 2, executionLimits: false, calls: [], ...size }
-  const time = fc.noBias(fc.integer({ min: 1, max: longestMs }))
+  const time = fc.noBias(fc.integer({ min: Math.ceil(longestMs / 16), max: longestMs }))
   return fc
     .record({
       models: fc.tuple(
@@ -69,11 +72,25 @@ function definitionOf(model: WorkflowModel): WorkflowDefinition {
 async function play(trial: GraphTrial, disturbance: Disturbances, kind: StoreKind): Promise<EndedRun> {
   const isExact = kind !== 'postgres'
   const expected = expectedRun(trial, isExact ? 2 : LEASES_MS, isExact)
-  fc.pre(!expected.tied && expected.tokens <= MOST_TOKENS)
+  fc.pre(!expected.tied && isFitting(expected.tokens))
   if (!isExact) fc.pre(disturbance.restarts.every(({ at }) => isQuiet(expected.moments, at)))
+  return compare(trial, disturbance, kind, expected)
+}
+
+async function compare(
+  trial: GraphTrial,
+  disturbance: Disturbances,
+  kind: StoreKind,
+  expected: ExpectedRun,
+): Promise<EndedRun> {
+  const isExact = kind !== 'postgres'
   const ended = await run(trial, disturbance, { kind, until: expected.overAt + (isExact ? 0 : LEASES_MS) })
   expect(ended.outcome).toEqual(expected.outcome)
   return ended
+}
+
+function isFitting(tokens: number): boolean {
+  return tokens >= TOKENS.fewest && tokens <= TOKENS.most
 }
 
 /** Nothing ends while the lease of the dead lasts: it would be done again. */
@@ -108,19 +125,16 @@ function assertAll(
   share: number,
   check: (trial: GraphTrial, disturbance: Disturbances) => Promise<unknown>,
 ): Promise<void> {
-  const { CURFEW_GRAPH_SEED: seed, CURFEW_GRAPH_PATH: at } = process.env
   return fc.assert(
-    fc.asyncProperty(all, disturbing, async (trial, disturbance) => void (await check(trial, disturbance))),
-    {
-      numRuns: 1_000_000,
-      maxSkipsPerRun: 1_000,
-      interruptAfterTimeLimit: SECONDS * share * 1_000,
-      ...(seed !== undefined && { seed: Number(seed), path: at ?? '', endOnFailure: at !== undefined }),
-    },
+    fc.asyncProperty(
+      all,
+      disturbing,
+      within(share, async (trial, disturbance) => void (await check(trial, disturbance))),
+    ),
+    asMany(),
   )
 }
 
-const TEST_MS = SECONDS * 1_000 + 60_000
 const UNDISTURBED: Disturbances = { residents: 1_000, kills: [], restarts: [] }
 const EVICTED: Disturbances = { ...UNDISTURBED, residents: 0 }
 
@@ -131,33 +145,38 @@ describe('random graphs come to what they would come to in memory', () => {
       assertAll(
         trials(LONGEST_MS, { executionLimits: true }),
         fc.constantFrom(UNDISTURBED, EVICTED),
-        0.2,
+        SHARES.undisturbed,
         (trial, disturbance) => play(trial, disturbance, 'memory'),
       ),
-    TEST_MS,
+    longest(SHARES.undisturbed),
   )
 
   test(
     'killed at any transaction and at any time, closed, evicted',
     () =>
-      assertAll(trials(LONGEST_MS), disturbances(LONGEST_MS, 40), 0.3, (trial, disturbance) =>
+      assertAll(trials(LONGEST_MS), disturbances(LONGEST_MS, 40), SHARES.killed, (trial, disturbance) =>
         play(trial, disturbance, 'file'),
       ),
-    TEST_MS,
+    longest(SHARES.killed),
   )
 
   test(
     'small ones killed before and after every transaction',
     () =>
-      assertAll(trials(LONGEST_MS, { depth: 1, length: 1 }), fc.constant(EVICTED), 0.3, async (trial) => {
-        const { transactions } = await play(trial, EVICTED, 'file')
-        for (let transaction = 1; transaction <= transactions; transaction++) {
-          for (const committed of [false, true]) {
-            await play(trial, { ...EVICTED, kills: [{ transaction, committed }] }, 'file')
+      assertAll(
+        trials(LONGEST_MS, { depth: 1, length: 1 }),
+        fc.constant(EVICTED),
+        SHARES.everywhere,
+        async (trial) => {
+          const { transactions } = await play(trial, EVICTED, 'file')
+          for (let transaction = 1; transaction <= transactions; transaction++) {
+            for (const committed of [false, true]) {
+              await play(trial, { ...EVICTED, kills: [{ transaction, committed }] }, 'file')
+            }
           }
-        }
-      }),
-    TEST_MS,
+        },
+      ),
+    longest(SHARES.everywhere),
   )
 
   test(
@@ -165,20 +184,53 @@ describe('random graphs come to what they would come to in memory', () => {
     () => {
       const longestMs = LEASES_MS * 500
       const disturbing = disturbances(longestMs, 1).map((one) => ({ ...one, kills: [] }))
-      return assertAll(trials(longestMs), disturbing, 0.1, (trial, disturbance) =>
+      return assertAll(trials(longestMs), disturbing, SHARES.postgres, (trial, disturbance) =>
         play(trial, disturbance, 'postgres'),
       )
     },
-    TEST_MS,
+    longest(SHARES.postgres),
   )
 })
 
 test(
   'where everything happens at once and late, random graphs end, and leave nothing behind',
   () =>
-    assertAll(trials(20, { executionLimits: true }), delays(20, 40), 0.1, (trial, disturbance) => {
-      fc.pre(expectedRun(trial, 0, true).tokens <= MOST_TOKENS)
+    assertAll(trials(20, { executionLimits: true }), delays(20, 40), SHARES.late, (trial, disturbance) => {
+      fc.pre(isFitting(expectedRun(trial, 0, true).tokens))
       return run(trial, disturbance, { kind: 'file', until: 10_000 })
     }),
-  TEST_MS,
+  longest(SHARES.late),
 )
+
+/** Each a graph that once came to something else; the first is started. */
+const FOUND: Record<string, string[]> = {
+  'a workflow that is called and stopped in the same moment has no live token': [
+    `name: root
+nodes:
+  - { id: a, action_id: work, input: "'a'" }
+  - { id: b, action_id: work, input: branch.index }
+  - { id: c, action_id: call }
+  - { id: d, action_id: work, input: "'d'" }
+actions:
+  call: { kind: workflow_call, workflow: child }
+transitions:
+  - { id: fan, from: a, to: b, spawn_count: 2 }
+  - { from: b, to: c }
+  - { from: b, to: d, synchronization: { strategy: any, sibling_group: fan, late: cancel } }`,
+    `name: child
+nodes:
+  - { id: a, action_id: work, input: "'child'" }`,
+  ],
+}
+
+describe('found by random graphs', () => {
+  test.each(Object.entries(FOUND))('%s', async (_, texts) => {
+    const workflows = texts.map((text) => loadWorkflow(text))
+    const trial = { workflows, seed: 2, longestMs: 8_000, totalMs: 100_000, cancelAt: 1_000_000 }
+    const expected = expectedRun(trial, 1, true)
+    expect([expected.tied, expected.outcome.status]).toEqual([false, 'completed'])
+    for (const disturbance of [UNDISTURBED, EVICTED]) {
+      await compare(trial, disturbance, 'memory', expected)
+    }
+  })
+})

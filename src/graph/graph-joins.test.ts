@@ -281,6 +281,21 @@ describe('scopes inside scopes', () => {
     machine.complete('open.1', {})
     expect(machine.run.end).toMatchObject({ status: 'failed', failure: { code: 'quorum_unreachable' } })
   })
+
+  test('a token whose fan-out is refused has arrived nowhere', () => {
+    const machine = new GraphMachine(
+      planOf(
+        ['start', 'read!', 'more!', 'end!'],
+        `{ id: fan, from: start, to: read, spawn_count: 2 }
+         { id: join, from: read, to: end, synchronization: { sibling_group: fan, ${SETTLE} } }
+         { from: read, to: more, foreach: { collection: result } }`,
+      ),
+    )
+    machine.complete('read.0', 'no list')
+    machine.complete('read.1', [])
+    expect([machine.fired, machine.works]).toEqual([[['join', 1]], ['end']])
+    expect(machine.tokens).toContainEqual(['read.0', 'failed'])
+  })
 })
 
 describe('what comes late', () => {

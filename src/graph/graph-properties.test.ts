@@ -1,17 +1,17 @@
 /**
  * Random graphs with random histories: whatever order things happen in, the run stays sound, ends, and would come to
- * the same again. `CURFEW_GRAPH_SECONDS=600 npx vitest run src/graph/graph-properties.test.ts` plays for as long as one
- * likes; `CURFEW_GRAPH_SEED=… CURFEW_GRAPH_PATH=…` repeats one that failed.
+ * the same again. `npm run properties -- --seconds 600` plays for as long as one likes.
  */
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
+import { asMany, longest, within } from '../../scripts/acceptance/playing-time.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { planWorkflow } from '../definitions/workflow-plan.ts'
 import { GRAPH_INPUT, graphModels } from './fixtures/graph-arbitraries.ts'
 import { GraphHistory } from './fixtures/graph-history.ts'
 import type { GraphHappening, WorkEnd } from './graph-types.ts'
 
-const SECONDS = Number(process.env.CURFEW_GRAPH_SECONDS ?? 15)
+const SHARE = 1 / 6
 /** Graphs that grow and grow are stopped there. */
 const MOST_TOKENS = 300
 
@@ -23,6 +23,12 @@ interface Choice {
   stale: boolean
 }
 
+interface Stop {
+  at: number
+  reason: 'timed_out' | 'cancelled'
+}
+
+const COMPLETED: WorkEnd = { status: 'completed', output: 1 }
 const failure = { code: 'broken', message: 'it broke', retryable: false }
 const ends: fc.Arbitrary<WorkEnd> = fc.oneof(
   {
@@ -65,11 +71,7 @@ function next(history: GraphHistory, { which, end, stale }: Choice): GraphHappen
 }
 
 /** Until its end, which comes when all that was asked of it has been done. */
-function play(
-  model: WorkflowModel,
-  chosen: readonly Choice[],
-  stop: { at: number; reason: 'timed_out' | 'cancelled' } | null,
-) {
+function play(model: WorkflowModel, chosen: readonly Choice[], stop: Stop | null) {
   const history = new GraphHistory(planWorkflow(model), GRAPH_INPUT)
   for (let step = 0; !history.run.end && history.problems.length === 0; step++) {
     const choice = chosen[step % chosen.length]!
@@ -81,38 +83,27 @@ function play(
   return history
 }
 
-const { CURFEW_GRAPH_SEED: seed, CURFEW_GRAPH_PATH: at } = process.env
 const scale = { longestMs: 1_000, depth: 3, length: 3, executionLimits: true, calls: ['child'] }
 
-describe('a random graph', () => {
-  test(
-    'is sound after everything that happens, ends, changes no more, and comes to the same when it is told again',
-    () => {
-      fc.assert(
-        fc.property(graphModels(scale), choices, stops, (model, chosen, stop) => {
-          const history = play(model, chosen, stop)
-          const outcome = history.outcome()
-          for (const token of history.works) {
-            expect(
-              history.run.happen({ type: 'ended', token, end: { status: 'completed', output: 1 } }),
-            ).toEqual([])
-          }
-          for (let timer = 0; timer < history.timersMade; timer++)
-            expect(history.run.happen({ type: 'time', timer })).toEqual([])
-          expect(history.run.happen({ type: 'stopped', reason: 'timed_out' })).toEqual([])
-          expect(history.outcome()).toBe(outcome)
-          const stored = JSON.parse(JSON.stringify({ model, happenings: history.happenings }))
-          const again = new GraphHistory(planWorkflow(stored.model), structuredClone(GRAPH_INPUT))
-          for (const happening of stored.happenings) again.happen(happening)
-          expect(again.outcome()).toBe(outcome)
-        }),
-        {
-          numRuns: seed === undefined ? 1_000_000 : 1,
-          interruptAfterTimeLimit: SECONDS * 1_000,
-          ...(seed !== undefined && { seed: Number(seed), path: at ?? '' }),
-        },
-      )
-    },
-    SECONDS * 1_000 + 60_000,
-  )
-})
+test(
+  'a random graph is sound after everything that happens, ends, changes no more, and comes to the same again',
+  () => {
+    const sound = (model: WorkflowModel, chosen: readonly Choice[], stop: Stop | null) => {
+      const history = play(model, chosen, stop)
+      const outcome = history.outcome()
+      const late: GraphHappening[] = [
+        ...[...history.works].map((token) => ({ type: 'ended', token, end: COMPLETED }) as const),
+        ...Array.from({ length: history.timersMade }, (_, timer) => ({ type: 'time', timer }) as const),
+        { type: 'stopped', reason: 'timed_out' },
+      ]
+      for (const happening of late) expect(history.run.happen(happening)).toEqual([])
+      expect(history.outcome()).toBe(outcome)
+      const stored = JSON.parse(JSON.stringify({ model, happenings: history.happenings }))
+      const again = new GraphHistory(planWorkflow(stored.model), structuredClone(GRAPH_INPUT))
+      for (const happening of stored.happenings) again.happen(happening)
+      expect(again.outcome()).toBe(outcome)
+    }
+    fc.assert(fc.property(graphModels(scale), choices, stops, within(SHARE, sound)), asMany())
+  },
+  longest(SHARE),
+)
