@@ -219,6 +219,8 @@ onEachStore('limits of workflows', (test) => {
     ])
     expect(await timeoutsOf(handle)).toEqual([['only', 1, 'workflow', 1_000, 'cancel_all']])
     expect(starts).toBe(1)
+    const { tasks } = await curfew.list({ parent: handle.id })
+    expect(tasks).toMatchObject([{ status: 'cancelled', timeoutKind: null, receipt: 'aborted' }])
   })
 
   test('W9: what has ended keeps its status, its output and what it wrote', async ({ world }) => {

@@ -159,6 +159,7 @@ class ModelRun {
   readonly #works = new Map<number, () => void>()
   readonly #timers = new Map<number, () => void>()
   readonly #forget: () => void
+  #hasBegun = false
 
   constructor(
     world: ModelWorld,
@@ -184,6 +185,12 @@ class ModelRun {
       record: (event) => this.#events.push(told(event, world.exact ? timeline.now : 0)),
     })
     this.#forget = timeline.at(timeline.now + (timeoutMs ?? Infinity), () => this.stop('timed_out'))
+    timeline.soon(() => this.#begin())
+  }
+
+  #begin(): void {
+    if (this.#graph.end) return
+    this.#hasBegun = true
     this.#driver.start()
     if (this.#graph.end) this.#over(this.#graph.end)
   }
@@ -224,6 +231,8 @@ class ModelRun {
 
   #happen(happening: GraphHappening): void {
     if (this.#graph.end) return
+    // Stopped before it had a turn: it asked for nothing.
+    if (!this.#hasBegun) this.#graph.start()
     this.#driver.happen(happening)
     if (this.#graph.end) this.#over(this.#graph.end)
   }

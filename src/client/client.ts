@@ -5,7 +5,7 @@ import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
 import type { WorkKind } from '../core/own-work.ts'
-import { JOB, WORKFLOW } from '../core/own-work.ts'
+import { JOB, runKey, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { TASK_STATUSES } from '../core/states.ts'
 import type { AgentDefinition, AgentOptions } from '../definitions/agent.ts'
@@ -250,7 +250,7 @@ export class Client {
     const run = {
       input: encodeStart(start, `definition and input of ${title}`),
       // Keys are unique per name, and all runs share one.
-      key: key === undefined ? null : `${title}:${checkName(`${title}: key`, key, MAX_KEY_LENGTH)}`,
+      key: key === undefined ? null : runKey(title, checkName(`${title}: key`, key, MAX_KEY_LENGTH)),
     }
     const request = { kind: 'agent', name, title, policy, start: { delayMs: 0 }, tasks: [run] } as const
     const [started] = await this.#service.schedule({ ...request, tasks: [run] })

@@ -5,6 +5,7 @@
  */
 import type { Failure } from './failure.ts'
 import type { WorkKind } from './own-work.ts'
+import { matchedInput } from './own-work.ts'
 import type { Progress, Receipt, StopReason, TaskStatus, TimeoutKind } from './states.ts'
 
 /** A task or agent that ended, as far as an error about it needs it. */
@@ -53,8 +54,8 @@ export type NewStep = { no: number; seen?: number } & (
   | { kind: 'now' | 'random' | 'uuid'; value: unknown }
   /** Something that stands among the agent's events. */
   | { kind: 'event'; event: { type: string } }
-  /** Asks when anything below it moved last. */
-  | { kind: 'activity' }
+  /** Ends when something below it runs without a limit of its own and nothing has moved for so long. */
+  | { kind: 'stuck'; ms: number }
   /** `target`: the number of the step that is cancelled; `id` when that is a task or agent. */
   | { kind: 'cancel'; target: number; id: string | null }
 )
@@ -88,7 +89,7 @@ export type JournalResult = { seq: number } & (
   | { type: 'time'; step: number }
   | { type: 'signal'; step: number; value: string }
   | { type: 'ran'; step: number; outcome: RunOutcome }
-  | { type: 'activity'; step: number; activity: Activity }
+  | { type: 'stuck'; step: number; activity: Activity }
   /** A sleep or a wait for a signal that the code itself has cancelled. */
   | { type: 'withdrawn'; step: number }
   /** The agent has to stop: its waits end, its clean-up begins. */
@@ -129,7 +130,7 @@ export function journalStep(step: NewStep): JournalStep {
   switch (kind) {
     case 'task':
     case 'agent':
-      return { no, kind, name: step.name, input: step.input, id: step.id }
+      return { no, kind, name: step.name, input: matchedInput(step.name, step.input), id: step.id }
     case 'sleep':
       return { no, kind, name: '', input: `${step.ms}` }
     case 'sleep_until':
@@ -142,8 +143,8 @@ export function journalStep(step: NewStep): JournalStep {
       return { no, kind, name: step.name, input: '' }
     case 'cancel':
       return { no, kind, name: '', input: `${step.target}` }
-    case 'activity':
-      return { no, kind, name: '', input: '' }
+    case 'stuck':
+      return { no, kind, name: '', input: `${step.ms}` }
     case 'event':
       return { no, kind, name: step.event.type, input: '' }
     default:

@@ -18,7 +18,7 @@ const OBJECT_UNITS_MS = {
 } as const
 
 /** Longer than any work anybody waits for; a larger number is a unit that went wrong. */
-const LONGEST_DURATION_MS = 400 * UNITS_MS.d
+export const LONGEST_DURATION_MS = 400 * UNITS_MS.d
 
 /** Milliseconds, rounded up to whole ones so that no limit comes early. Throws an error that names `key`. */
 export function durationMs(duration: Duration, key: string): number {

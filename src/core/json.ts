@@ -38,6 +38,25 @@ export function refuseBytes(text: string, what: string, maxBytes = MAX_PAYLOAD_B
   })
 }
 
+/**
+ * Whether a value would be longer than this as JSON. Parts that stand in it many times count each time, and it stops
+ * counting there: a few lines that double a value make one that no computer can write down.
+ */
+export function isLongerThan(value: unknown, most: number): boolean {
+  let left = most
+  const walk = (part: unknown): void => {
+    left -= typeof part === 'string' ? part.length + 3 : 5
+    if (typeof part !== 'object' || part === null) return
+    for (const key in part) {
+      if (left < 0) return
+      if (!Array.isArray(part)) left -= key.length + 3
+      walk((part as Record<string, unknown>)[key])
+    }
+  }
+  walk(value)
+  return left < 0
+}
+
 /** JSON.stringify turns NaN and Infinity into null without a word. */
 function refuseLostNumbers(value: unknown, what: string, path: string): void {
   if (typeof value === 'number' && !Number.isFinite(value)) throw invalid(what, path, `${value} is not JSON`)

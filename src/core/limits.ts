@@ -84,3 +84,9 @@ export const MAX_PASSED_NODES = 10_000
 export const MAX_HTTP_BODY_BYTES = 1024 * 1024
 /** Of each stream of a `shell` command. */
 export const MAX_SHELL_OUTPUT = 256 * 1024
+/** What a join makes of its branches: it is held in memory for as long as the run is. */
+export const MAX_MERGED_BYTES = 16 * 1024 * 1024
+/** Steps of all expressions between two things that happen to a run, some seconds: nothing else gets a turn. */
+export const MAX_STEPS_AT_ONCE = 1_500_000
+/** Runs inside runs: a workflow may call itself. */
+export const MAX_RUN_DEPTH = 100

@@ -56,3 +56,29 @@ const PREFIXES = { task: 't', agent: 'g', workflow: 'w', job: 'j' } as const sat
 export function idPrefix(work: { kind: 'task' | 'agent'; name: string }): IdPrefix {
   return PREFIXES[workKind(work)]
 }
+
+/** Keys are unique per name, and all runs have one of two names: those of each definition are told apart. */
+export function runKey(title: string, key: string): string {
+  return `${title.length}:${title}:${key}`
+}
+
+/** As its caller wrote it. */
+export function callersKey(title: string | null, key: string | null): string | null {
+  return title === null ? key : (key?.slice(runKey(title, '').length) ?? null)
+}
+
+/** What makes two calls with one key the same: of a run what it was given, whatever its definition is by now. */
+export function comparedInput(name: string, input: string): unknown {
+  const value = JSON.parse(input) as never
+  if (name === WORKFLOW) return (value as { input: unknown }).input
+  if (name !== JOB) return value
+  const { workflows } = (value as { model: { workflows: { id: string; input?: unknown }[] } }).model
+  return workflows.map(({ id, input: own }) => [id, own])
+}
+
+/** What a replay has to ask for again: of a run its workflow and input; its definition is what was stored. */
+export function matchedInput(name: string, input: string): string {
+  if (name !== WORKFLOW) return input
+  const { model, input: own } = JSON.parse(input) as { model: { name: string }; input: unknown }
+  return JSON.stringify([model.name, own])
+}

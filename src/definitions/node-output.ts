@@ -5,6 +5,8 @@
  */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
+import { isLongerThan } from '../core/json.ts'
+import { MAX_PAYLOAD_BYTES } from '../core/limits.ts'
 import type { Contexts, JsonObject } from './context-path.ts'
 import { writeContext } from './context-path.ts'
 import { UNSAFE_KEYS } from './definition-text.ts'
@@ -36,6 +38,11 @@ export function writeOutput(
   return { ok: true, contexts: { ...contexts, state: { ...state, ...Object.fromEntries(kept) } } }
 }
 
+export function tooBig(place: string): Failure {
+  const message = `${place}: the value is too big to be kept; keep large data elsewhere and pass a reference to it`
+  return { code: 'too_big', message, retryable: false }
+}
+
 /** All values are taken before the first is written: the order of keys means nothing. */
 export function writeMappings(
   mappings: Readonly<Record<string, Mapping>>,
@@ -47,6 +54,8 @@ export function writeMappings(
   for (const [path, mapping] of Object.entries(mappings)) {
     const evaluated = evaluateMapping(mapping, variables, `${place} ${path}`)
     if (!evaluated.ok) return evaluated
+    if (isLongerThan(evaluated.value, MAX_PAYLOAD_BYTES))
+      return { ok: false, failure: tooBig(`${place} ${path}`) }
     values.push([path, evaluated.value])
   }
   try {

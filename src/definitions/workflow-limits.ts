@@ -1,4 +1,5 @@
 /** Which limits hold, and where each was set: node over action over defaults. Pure; the engine makes deadlines of them. */
+import { LONGEST_DURATION_MS } from '../core/duration.ts'
 import { MAX_RETRIES } from '../core/limits.ts'
 import { DEFAULT_POLICY } from './task-policy.ts'
 import type {
@@ -80,7 +81,7 @@ export function synchronizationTimeout(
   const { branches, largestMs, maxParallel } = scope
   const heldBack = maxParallel !== null && maxParallel < branches
   if (largestMs === null) return { ms: heldBack ? null : LONGEST_DEFAULT_JOIN_MS, origin: 'default' }
-  const ms = Math.ceil(largestMs * Math.max(1, branches) * JOIN_FACTOR)
+  const ms = Math.min(Math.ceil(largestMs * Math.max(1, branches) * JOIN_FACTOR), LONGEST_DURATION_MS)
   return { ms: heldBack ? ms : Math.min(ms, LONGEST_DEFAULT_JOIN_MS), origin: 'default' }
 }
 

@@ -81,14 +81,10 @@ export class AgentBatch {
     this.#parts = parts
   }
 
-  /** What a turn may ask for has to be there before it is decided: signals, and how things go below it. */
+  /** The signals that a turn may take have to be there before it is decided. */
   *prepare(inputs: readonly { agentId: string; input: AgentInput }[]): Work<void> {
     for (const { agentId, input } of inputs) {
       const row = this.#parts.rows.get(agentId)
-      if (row && input.type === 'turn' && input.steps.some(({ kind }) => kind === 'activity')) {
-        const [found] = yield* run(this.#parts.statements.agents.activity(agentId))
-        if (found) this.#activity.set(agentId, { ...found, now: this.#parts.now })
-      }
       if (row && input.type === 'cancel_child') {
         const titles = [...input.below, input.title]
         const found = yield* run(this.#parts.statements.agents.titledChildren(agentId, titles))
@@ -103,6 +99,16 @@ export class AgentBatch {
       const taken: SignalRow[] = []
       for (const [name, count] of wanted) taken.push(...(yield* run(agents.signals(agentId, name, count))))
       this.#signals.set(agentId, taken)
+    }
+  }
+
+  /** How things go below those of these that are due to be asked. */
+  *prepareDue(rows: readonly TaskRow[]): Work<void> {
+    const { statements, now } = this.#parts
+    for (const { id, waits } of rows) {
+      if (waits === null || !waits.includes('"stuck"')) continue
+      const [found] = yield* run(statements.agents.activity(id))
+      if (found) this.#activity.set(id, { ...found, now })
     }
   }
 

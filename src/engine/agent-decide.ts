@@ -44,7 +44,7 @@ export interface AgentDecision {
   answer: TaskAnswer
 }
 
-/** `signals`: those that wait for it, oldest first. `activity`: of what is below it, where the turn asks for it. */
+/** `signals`: those that wait for it, oldest first. `activity`: of what is below it, when that is due to be looked at. */
 export function decideAgent(
   row: TaskRow,
   input: AgentInput,
@@ -105,6 +105,8 @@ function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]
       reason: { code: 'stale', message: 'not the current turn of this agent any more' },
     }
   }
+  // Its first commit was thought lost and was not: whoever replays it finds what is stored.
+  if ((input.steps[0]?.no ?? row.steps) < row.steps) return released(draft)
   // Only a turn that came further than the one that was lost has outlived what killed it.
   if (input.state.type !== 'open' || input.steps.length > 0 || input.ran.length > 0) row.losses = 0
   const waiting = [...signals]
@@ -125,10 +127,7 @@ function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]
       waits.since = now
       return { type: 'turn', state: 'suspended' }
     case 'released':
-      row.live = 0
-      row.token = null
-      draft.wake()
-      return { type: 'turn', state: 'ended' }
+      return released(draft)
     case 'parked':
       row.live = 0
       row.token = null
@@ -139,6 +138,14 @@ function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]
       ended(draft, state)
       return { type: 'turn', state: 'ended' }
   }
+}
+
+/** Another process, or this one, replays it. */
+function released(draft: AgentDraft): TaskAnswer {
+  draft.row.live = 0
+  draft.row.token = null
+  draft.wake()
+  return { type: 'turn', state: 'ended' }
 }
 
 function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 'returned' | 'threw' }>): void {
@@ -201,8 +208,8 @@ function newStep(draft: AgentDraft, step: NewStep, signals: SignalRow[]): void {
       if (step.ms !== null) waits.timers.push([step.no, now + step.ms])
       return
     }
-    case 'activity':
-      if (draft.activity) draft.result({ type: 'activity', step: step.no, activity: draft.activity }, true)
+    case 'stuck':
+      waits.stuck = [step.no, step.ms, now + step.ms]
       return
     case 'cancel':
       if (step.id !== null) draft.cancels.push(step.id)
@@ -311,6 +318,7 @@ function due(draft: AgentDraft): void {
   if (row.stopBoundAt !== null && row.stopBoundAt <= now) abandonCleanup(draft)
   if (draft.codeAlive && row.parked === null) {
     fireTimers(draft)
+    lookForStuck(draft)
     // Looked at because nothing moved it: whatever there is, its code sees it.
     if (row.results > row.seen && draft.waits.steps.length === 0) draft.wake()
   }
@@ -322,6 +330,20 @@ function abandonCleanup(draft: AgentDraft): void {
   draft.row.receipt = 'abandoned'
   draft.record({ type: 'cleanup_abandoned', cleanupMs: draft.policy.cleanupMs })
   draft.codeOver()
+}
+
+/** What is bounded ends by itself; what starts later has all of its time. */
+function lookForStuck(draft: AgentDraft): void {
+  const { waits, activity, now } = draft
+  if (waits.stuck === null || waits.stuck[2] > now || !activity) return
+  const [step, ms] = waits.stuck
+  const { unbounded, lastAt } = activity
+  const at = unbounded > 0 ? (lastAt ?? now) + ms : now + ms
+  if (at > now) waits.stuck = [step, ms, at]
+  else {
+    waits.stuck = null
+    draft.result({ type: 'stuck', step, activity }, true)
+  }
 }
 
 function fireTimers(draft: AgentDraft): void {

@@ -97,6 +97,7 @@ export class AgentDraft extends TaskDraft {
     // Its code gives these waits up when it learns of the stop: a signal must not go to one of them meanwhile.
     this.waits.timers = []
     this.waits.signals = []
+    this.waits.stuck = null
     this.waits.stop = this.result({ type: 'stop', reason }, true)
   }
 
@@ -121,6 +122,7 @@ export class AgentDraft extends TaskDraft {
     this.waits.steps = []
     this.waits.timers = []
     this.waits.signals = []
+    this.waits.stuck = null
     this.waits.since = null
     if (row.open > 0) this.cancelBelow = true
     this.finish()

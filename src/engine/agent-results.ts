@@ -1,5 +1,7 @@
 /** Results of agents as they are handed to their code, out of rows. */
+
 import type { JournalResult, JournalStep, WorkOutcome } from '../core/agent-journal.ts'
+import { matchedInput } from '../core/own-work.ts'
 import type { ChildRow, JournalRow } from '../store/agent-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
@@ -17,7 +19,7 @@ export function childResult(row: TaskRow): JournalResult {
 }
 
 export function childStep({ step, kind, name, input, id }: ChildRow | TaskRow): JournalStep {
-  return { no: step ?? 0, kind, name, input, id }
+  return { no: step ?? 0, kind, name, input: matchedInput(name, input), id }
 }
 
 export function journalled<T>({ body }: JournalRow): T[] {

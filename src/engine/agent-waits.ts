@@ -13,6 +13,8 @@ export interface AgentWaits {
   /** How many signals of each name nobody has taken. */
   queued: Record<string, number>
   since: number | null
+  /** Whether things go on below it: the step, for how long they may stand still, and when that is looked at next. */
+  stuck: [step: number, ms: number, at: number] | null
   /** The number of the result that told it to stop: what its code asked for before it saw that is not begun. */
   stop: number | null
   /** Titles of children that somebody cancelled: none of them starts any more. */
@@ -24,18 +26,19 @@ export interface AgentWaits {
 export function decodeWaits(text: string | null): AgentWaits {
   const stored = text === null ? {} : (JSON.parse(text) as Partial<AgentWaits>)
   const none = { steps: [], timers: [], signals: [], queued: {}, cancelled: [], requests: [] }
-  return { ...none, since: null, stop: null, ...stored }
+  return { ...none, since: null, stuck: null, stop: null, ...stored }
 }
 
 /** Only what there is: most agents wait for one thing. */
 export function encodeWaits(waits: AgentWaits): string | null {
-  const { steps, timers, signals, queued, since, stop, cancelled, requests } = waits
+  const { steps, timers, signals, queued, since, stuck, stop, cancelled, requests } = waits
   const kept = {
     ...(steps.length && { steps }),
     ...(timers.length && { timers }),
     ...(signals.length && { signals }),
     ...(Object.keys(queued).length && { queued }),
     ...(since !== null && { since }),
+    ...(stuck !== null && { stuck }),
     ...(stop !== null && { stop }),
     ...(cancelled.length && { cancelled }),
     ...(requests.length && { requests }),
@@ -67,8 +70,8 @@ export function isWaiting({ timers, signals }: AgentWaits, step: number): boolea
   return timers.some(([waiting]) => waiting === step) || signals.some(([waiting]) => waiting === step)
 }
 
-export function nextTimer({ timers }: AgentWaits): number | null {
-  let first: number | null = null
+export function nextTimer({ timers, stuck }: AgentWaits): number | null {
+  let first: number | null = stuck?.[2] ?? null
   for (const [, at] of timers) if (first === null || at < first) first = at
   return first
 }

@@ -1,7 +1,7 @@
 /** New rows of one transaction. One whose key is taken is left out; the caller is answered the one that has it. */
 import { isDeepStrictEqual } from 'node:util'
 import { CurfewError } from '../core/errors.ts'
-import { workKind, workName } from '../core/own-work.ts'
+import { callersKey, comparedInput, workKind, workName } from '../core/own-work.ts'
 import type { NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { answer, run, start, startAll } from '../store/statement.ts'
@@ -47,7 +47,7 @@ function* existing(
   return tasks.map((task) => {
     if (isNew(task)) return { id: task.id, existing: false }
     const row = found.get(task.key)
-    if (row && sameJson(row.input, task.input)) return { id: row.id, existing: true }
+    if (row && sameInput(name, row.input, task.input)) return { id: row.id, existing: true }
     throw keyConflict(task, row?.id)
   })
 }
@@ -56,7 +56,7 @@ function keyConflict(task: NewRow, taskId: string | undefined): CurfewError {
   const what = 'kind' in task ? `${workKind(task)} ${workName(task)}` : `task ${task.name}`
   // The keys of all workflows, and of all jobs, are told apart by the names of those.
   const title = 'kind' in task ? task.title : null
-  const key = title === null ? task.key : task.key?.slice(title.length + 1)
+  const key = callersKey(title, task.key)
   return new CurfewError(
     'key_conflict',
     `${what}: the key '${key}' belongs to ${taskId ?? 'another task'}, which has another input`,
@@ -87,6 +87,6 @@ function byKey(a: NewRow, b: NewRow): number {
 }
 
 /** The same value, in whatever order its keys stand. */
-function sameJson(a: string, b: string): boolean {
-  return a === b || isDeepStrictEqual(JSON.parse(a), JSON.parse(b))
+function sameInput(name: string, a: string, b: string): boolean {
+  return a === b || isDeepStrictEqual(comparedInput(name, a), comparedInput(name, b))
 }

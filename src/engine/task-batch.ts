@@ -328,6 +328,7 @@ export class TaskBatch {
     const { statements, peers, overdueMs } = this.#context
     const candidates = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
     const due = yield* withRoots(statements, this.#rows, candidates)
+    yield* this.#agents.prepareDue(due)
     // Of what falls on one moment, the one above decides: what is below it stops with it.
     for (const row of due.toSorted(byDueTime)) {
       if (!this.#stopsWithAbove(row)) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })

@@ -1,7 +1,7 @@
 /** The work of a node, every expression of it evaluated. */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
-import { encodeJson } from '../core/json.ts'
+import { encodeJson, isLongerThan } from '../core/json.ts'
 import { MAX_DEFINITIONS_BYTES, MAX_PAYLOAD_BYTES } from '../core/limits.ts'
 import type { Variables } from '../definitions/expression.ts'
 import {
@@ -10,6 +10,7 @@ import {
   evaluateTemplate,
   evaluateText,
 } from '../definitions/mapping.ts'
+import { tooBig } from '../definitions/node-output.ts'
 import type { ActionModel, HttpAction, NodeModel, ShellAction } from '../definitions/workflow-model.ts'
 import type { HttpRequest, ShellRequest, WorkRequest } from './graph-types.ts'
 
@@ -33,7 +34,11 @@ function refuseUnstorable({ id }: NodeModel, { kind, input }: WorkRequest, varia
   // A child run is stored with its definitions beside its input.
   const maxBytes = kind === 'workflow' ? MAX_PAYLOAD_BYTES - MAX_DEFINITIONS_BYTES : MAX_PAYLOAD_BYTES
   // What was given to this run could be stored with it.
-  if (kind === 'workflow' || input !== variables.input) encodeJson(input, `node ${id}: input`, maxBytes)
+  if (kind !== 'workflow' && input === variables.input) return
+  const place = `node ${id}: input`
+  // Far longer is seen without writing it down.
+  if (isLongerThan(input, 4 * maxBytes)) throw new Unevaluated(tooBig(place))
+  encodeJson(input, place, maxBytes)
 }
 
 class Unevaluated extends Error {

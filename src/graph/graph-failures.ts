@@ -24,6 +24,11 @@ export function endless(nodeId: string): Failure {
   return { code: 'endless_loop', message, retryable: false }
 }
 
+export function tooManySteps(nodeId: string): Failure {
+  const message = `expressions before node ${nodeId} take too many steps with no work in between: do the work in a task`
+  return { code: 'endless_loop', message, retryable: false }
+}
+
 export function unreachable({ transition, scope, arrived }: Join): Failure {
   const counts = `${arrived.size} of ${scope.branches.length} branches arrived, ${scope.failures} failed`
   const message = `the join at transition ${transition.id} can no longer be met: ${counts}`

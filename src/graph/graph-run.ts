@@ -4,8 +4,15 @@
  * belong to whoever drives it, so a run is rebuilt by telling it again what has happened.
  */
 import type { Failure } from '../core/failure.ts'
-import { MAX_BRANCHES, MAX_PASSED_NODES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
-import { runOutput, writeMappings, writeOutput } from '../definitions/node-output.ts'
+import {
+  MAX_BRANCHES,
+  MAX_PASSED_NODES,
+  MAX_SCOPE_DEPTH,
+  MAX_STEPS_AT_ONCE,
+  MAX_TOKENS,
+} from '../core/limits.ts'
+import { stepsTaken } from '../definitions/expression-functions.ts'
+import { writeMappings, writeOutput } from '../definitions/node-output.ts'
 import { executionLimits } from '../definitions/workflow-limits.ts'
 import type { NodeModel, TransitionModel } from '../definitions/workflow-model.ts'
 import type { WorkflowPlan } from '../definitions/workflow-plan.ts'
@@ -16,11 +23,12 @@ import {
   TOO_MANY_TOKENS,
   tooDeep,
   tooManyBranches,
+  tooManySteps,
   unreachable,
 } from './graph-failures.ts'
 import { GraphRoutes } from './graph-routes.ts'
 import type { Join, Membership, Origin, Token } from './graph-scope.ts'
-import { Branch, isOver, joinCounts, newToken, Scope } from './graph-scope.ts'
+import { Branch, isLive, isOver, joinCounts, newToken, Scope } from './graph-scope.ts'
 import type {
   GraphCommand,
   GraphEnd,
@@ -48,6 +56,8 @@ export class GraphRun {
   /** Joins that had their first arrival since something happened. */
   #begun: Join[] = []
   #commands: GraphCommand[] = []
+  /** What expressions had taken when this began to happen. */
+  #stepsBefore = 0
 
   constructor(plan: WorkflowPlan, input: unknown) {
     this.plan = plan
@@ -57,6 +67,7 @@ export class GraphRun {
   }
 
   start(): GraphCommand[] {
+    this.#stepsBefore = stepsTaken()
     const origin: Origin = { scopes: [], result: undefined, join: null, passed: 0 }
     this.#todo.push(() => this.#enter(this.plan.start, origin))
     return this.#settle()
@@ -64,6 +75,7 @@ export class GraphRun {
 
   happen(happening: GraphHappening): GraphCommand[] {
     if (this.end) return []
+    this.#stepsBefore = stepsTaken()
     if (happening.type === 'time') this.#time(happening.timer)
     else if (happening.type === 'stopped') this.#stopped(happening)
     else this.#workEnded(this.tokens[happening.token] as Token, happening.end)
@@ -73,17 +85,11 @@ export class GraphRun {
   #settle(): GraphCommand[] {
     for (let i = 0; i < this.#todo.length && !this.end; i++) this.#todo[i]?.()
     this.#todo = []
-    if (!this.end && this.#live === 0) this.#complete()
+    if (!this.end && this.#live === 0) this.#finish(this.values.outcome(this.plan.model))
     const waiting = this.#begun.filter((join) => !this.end && !join.fired && !join.scope.closed)
     for (const join of waiting) this.#timers.start(join)
     this.#begun = []
     return this.#commands.splice(0)
-  }
-
-  #complete(): void {
-    const output = runOutput(this.plan.model.output, { ...this.values })
-    if (output.ok) this.#finish({ status: 'completed', output: output.value })
-    else this.#finish({ status: 'failed', failure: output.failure })
   }
 
   /** What is still open is left to whoever drives it: it stops with the run. */
@@ -119,6 +125,8 @@ export class GraphRun {
   #begin(token: Token): void {
     const { node } = token
     const action = this.plan.action(node)
+    const steps = stepsTaken() - this.#stepsBefore
+    if (steps > MAX_STEPS_AT_ONCE) return this.#tokenFailed(token, 'failed', tooManySteps(node.id))
     if (action === null) return this.#pass(token)
     if (action.kind === 'update_context') {
       const contexts = this.values.allContexts(token.scopes)
@@ -440,8 +448,4 @@ export class GraphRun {
       ...{ timeoutDurationMs, policyApplied },
     })
   }
-}
-
-export function isLive({ status }: Token): boolean {
-  return status === 'dispatched' || status === 'waiting_for_siblings' || status === 'waiting_for_subworkflow'
 }

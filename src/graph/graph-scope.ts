@@ -189,3 +189,7 @@ export function joinCounts(join: Join, waitedFor: number): JoinCounts {
 export function isOver(scopes: readonly Membership[]): boolean {
   return scopes.some(({ scope, branch }) => scope.closed || branch.failed)
 }
+
+export function isLive({ status }: Token): boolean {
+  return status === 'dispatched' || status === 'waiting_for_siblings' || status === 'waiting_for_subworkflow'
+}

@@ -1,15 +1,18 @@
 /** The values of a graph run: its input, state and output, and what expressions at a token can see of them. */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
-import { MAX_BRANCHES } from '../core/limits.ts'
+import { isLongerThan } from '../core/json.ts'
+import { MAX_BRANCHES, MAX_MERGED_BYTES, MAX_PAYLOAD_BYTES } from '../core/limits.ts'
 import type { Contexts, JsonObject } from '../definitions/context-path.ts'
 import { writeContext } from '../definitions/context-path.ts'
 import type { Variables } from '../definitions/expression.ts'
 import { mergeOutputs } from '../definitions/join-merge.ts'
 import { evaluateExpression } from '../definitions/mapping.ts'
-import type { TransitionModel } from '../definitions/workflow-model.ts'
+import { runOutput, tooBig } from '../definitions/node-output.ts'
+import type { TransitionModel, WorkflowModel } from '../definitions/workflow-model.ts'
 import { tooManyBranches } from './graph-failures.ts'
 import type { Join, JoinCounts, Membership, Origin, Token } from './graph-scope.ts'
+import type { GraphEnd } from './graph-types.ts'
 
 export class GraphValues {
   readonly input: unknown
@@ -59,6 +62,16 @@ export class GraphValues {
     }
   }
 
+  /** How a run ends in which nothing is left to do. */
+  outcome(model: WorkflowModel): GraphEnd {
+    const output = runOutput(model.output, { ...this })
+    if (!output.ok) return { status: 'failed', failure: output.failure }
+    // What could never be stored is seen without writing it down.
+    const isTooBig = isLongerThan(output.value, 4 * MAX_PAYLOAD_BYTES)
+    if (isTooBig) return { status: 'failed', failure: tooBig('output of the workflow') }
+    return { status: 'completed', output: output.value }
+  }
+
   /** The outputs of the branches that arrived, in their order, written where the join says. */
   merge({
     rules,
@@ -77,6 +90,7 @@ export class GraphValues {
     }
     try {
       const value = mergeOutputs(merge?.strategy ?? 'collect', values)
+      if (isLongerThan(value, MAX_MERGED_BYTES)) return { ok: false, failure: tooBig(place) }
       if (merge) this.keep(scope.outer, writeContext(this.allContexts(scope.outer), merge.target, value))
       return { ok: true, value }
     } catch (error) {

@@ -21,6 +21,8 @@ export interface WorkflowStart {
   input: unknown
   /** A workflow above it says that all below it inherits its deadline. */
   inherit?: boolean
+  /** How many runs are above it. */
+  depth?: number
 }
 
 export interface JobStart {
@@ -32,17 +34,17 @@ export interface JobStart {
 const texts = new WeakMap<RunDefinitions, { model: object; text: string }>()
 
 /** As it is stored. The definition is the same for many runs, so it is encoded once. */
-export function encodeStart(
-  { hash, model, definitions, ...own }: WorkflowStart | JobStart,
-  what: string,
-): string {
+export function encodeStart(start: WorkflowStart | JobStart, what: string): string {
+  const { hash, model, definitions } = start
   let known = texts.get(definitions)
   if (known?.model !== model) {
     known = { model, text: encodeJson({ hash, model, definitions }, what) }
     texts.set(definitions, known)
   }
-  if (Object.keys(own).length === 0) return known.text
-  const text = `${known.text.slice(0, -1)},${encodeJson(own, what).slice(1)}`
+  if (!('input' in start)) return known.text
+  const { input, inherit, depth } = start
+  const more = JSON.stringify({ inherit, depth }).slice(1, -1)
+  const text = `${known.text.slice(0, -1)}${more && `,${more}`},"input":${encodeJson(input, what)}}`
   refuseBytes(text, what)
   return text
 }

@@ -48,8 +48,8 @@ export interface InnerContext extends AgentContext {
   }): WorkHandle
   /** Stands among the agent's events; once, however often it is replayed. */
   record(event: { type: string }): void
-  /** How things go below it. */
-  activity(): StepHandle<Activity>
+  /** Ends when nothing below it has moved for so long although something runs. */
+  stuck(ms: number): StepHandle<Activity>
 }
 
 export function createAgentContext(
@@ -117,7 +117,8 @@ export function createAgentContext(
     const { name, schema = null } = definition
     if (schema) checkInputNow(kind, name, schema, input)
     const what = `input of ${kind} ${name}`
-    const text = name === WORKFLOW ? encodeStart(input as WorkflowStart, what) : encodeJson(input, what)
+    const isStart = name === WORKFLOW && 'hash' in (input as object)
+    const text = isStart ? encodeStart(input as WorkflowStart, what) : encodeJson(input, what)
     let id = ''
     const { no, id: recorded } = run.addStep<'task' | 'agent'>((no) => {
       id = run.newId(idPrefix({ kind, name }))
@@ -145,7 +146,10 @@ export function createAgentContext(
     return work(
       'agent',
       { name: WORKFLOW },
-      workflowStart(definition, registry, input ?? null),
+      // A replay asks for what was stored, whatever the definition is by now.
+      run.nextIsRecorded
+        ? ({ model: { name: model.name }, input: input ?? null } as WorkflowStart)
+        : workflowStart(definition, registry, input ?? null),
       workflowPolicy(model, ms, timeout === undefined ? 'definition' : 'call'),
       {
         start: { delayMs: 0 },
@@ -239,9 +243,9 @@ export function createAgentContext(
     begin({ kind, name, input, policy, ...place }: Parameters<InnerContext['begin']>[0]) {
       return work(kind, { name }, input, policy, { start: { delayMs: 0 }, detached: false, ...place })
     },
-    activity() {
-      const { no } = run.addStep<'activity'>((no) => ({ no, kind: 'activity' }))
-      return run.stepHandle(no, { kind: 'activity' })
+    stuck(ms: number) {
+      const { no } = run.addStep<'stuck'>((no) => ({ no, kind: 'stuck', ms }))
+      return run.stepHandle(no, { kind: 'stuck' })
     },
     record(event: { type: string }) {
       run.addStep<'event'>((no) => ({ no, kind: 'event', event }))

@@ -132,6 +132,11 @@ export class AgentRun {
     )
   }
 
+  /** The step that is asked for next is on record. */
+  get nextIsRecorded(): boolean {
+    return this.#journal !== null && this.#nextStep < this.#journal.length
+  }
+
   get stopped(): Stopped | null {
     return this.#stopped
   }

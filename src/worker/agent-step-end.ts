@@ -31,7 +31,7 @@ export function stepEnd(step: Step, result: StepResult): StepEnd {
         : { value: undefined }
     case 'signal':
       return { value: decodeJson(result.value) }
-    case 'activity':
+    case 'stuck':
       return { value: result.activity }
     case 'withdrawn':
       return { error: new Stopped({ code: 'cancelled', message: `${step.kind} was cancelled` }) }

@@ -92,7 +92,7 @@ export abstract class Waitable<T = unknown> implements StepHandle<T> {
 
 export class Step<T = unknown> extends Waitable<T> {
   readonly no: number
-  readonly kind: 'task' | 'agent' | 'sleep' | 'wait' | 'signal' | 'run' | 'activity'
+  readonly kind: 'task' | 'agent' | 'sleep' | 'wait' | 'signal' | 'run' | 'stuck'
   readonly name: string
   readonly id: string
   /** Of a signal: how long it is waited for. */

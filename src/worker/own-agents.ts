@@ -1,5 +1,6 @@
 /** The agents that run graphs and jobs: each drives its machine and carries out what it asks for. */
 import { CurfewError } from '../core/errors.ts'
+import { MAX_RUN_DEPTH } from '../core/limits.ts'
 import { HTTP_REQUEST, JOB, SHELL, WORKFLOW } from '../core/own-work.ts'
 import type { EndsAs } from '../core/states.ts'
 import type { Stopped } from '../core/task-errors.ts'
@@ -18,9 +19,9 @@ import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
 import type { JobStart, RunDefinitions, WorkflowStart } from '../graph/start-input.ts'
 import { childDefinitions, planOf } from '../graph/start-input.ts'
+import { stuckFailure } from '../graph/stuck-failure.ts'
 import { badEnd, nodeEnd } from '../graph/work-end.ts'
 import type { InnerContext } from './agent-context.ts'
-import { watchStuck } from './stuck-watch.ts'
 
 type RunCommand = Extract<GraphCommand, { type: 'run' }>
 
@@ -43,7 +44,8 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
   const timers = new Map<number, StepHandle>()
   const plan = planOf(start.hash, start.model)
   // The model of the plan, which runs share: that of the start is not kept.
-  const shared = { model: plan.model, definitions: start.definitions, inherit: start.inherit === true }
+  const { definitions, inherit = false, depth = 0 } = start
+  const shared = { model: plan.model, definitions, inherit, depth }
   const graph = new GraphRun(plan, start.input)
   const guarded = (work: () => void) => {
     try {
@@ -98,7 +100,12 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
 
 /** The work of a token: a task of the user's or of ours, an agent, or a child run. */
 function beginNode(
-  { model: graph, definitions, inherit }: Required<Pick<WorkflowStart, 'model' | 'definitions' | 'inherit'>>,
+  {
+    model: graph,
+    definitions,
+    inherit,
+    depth: outer,
+  }: Required<Pick<WorkflowStart, 'model' | 'definitions' | 'inherit' | 'depth'>>,
   { node, action, work, limits }: RunCommand,
   context: InnerContext,
 ): WorkHandle {
@@ -111,7 +118,13 @@ function beginNode(
     if (!model) throw unknown('workflow', work.name, node)
     const { ms, origin } = childTimeout(node, action, model)
     const policy = workflowPolicy(model, ms, origin === 'workflow' ? 'definition' : origin)
-    const input = childStart(model, definitions, work.input, inheritAll)
+    const depth = outer + 1
+    if (depth > MAX_RUN_DEPTH) throw tooDeep(work.name, node)
+    const input = {
+      ...childStart(model, definitions, work.input),
+      depth,
+      ...(inheritAll && { inherit: true }),
+    }
     return context.begin({ kind: 'agent', name: WORKFLOW, input, policy, title, ...inherited })
   }
   if (work.kind === 'agent') {
@@ -127,14 +140,16 @@ function beginNode(
   return context.begin({ kind: 'task', name, input: work.input, policy, title, ...inherited })
 }
 
-function childStart(
-  model: WorkflowModel,
-  definitions: RunDefinitions,
-  input: unknown,
-  inherit = false,
-): WorkflowStart {
+function childStart(model: WorkflowModel, definitions: RunDefinitions, input: unknown): WorkflowStart {
   const { hash, definitions: needed } = childDefinitions(model, definitions)
-  return { hash, model, definitions: needed, input, ...(inherit && { inherit }) }
+  return { hash, model, definitions: needed, input }
+}
+
+/** A workflow may call itself, but not for ever. */
+function tooDeep(name: string, { id }: { id: string }): CurfewError {
+  return new CurfewError('too_deep', `${id}: workflow '${name}' would be inside ${MAX_RUN_DEPTH} others`, {
+    hint: 'Let a condition end it, or use a loop.',
+  })
 }
 
 function withTimeout(policy: TaskPolicy, timeoutMs: number | null, origin: Origin): TaskPolicy {
@@ -235,10 +250,13 @@ function runJob(start: JobStart, context: InnerContext): Promise<unknown> {
   guarded(() => perform(job.start()))
   const { stuckAfterMs } = start.model
   if (stuckAfterMs !== null && !job.end) {
-    watchStuck(context, stuckAfterMs, {
-      over: () => job.end !== null || context.signal.aborted,
-      stuck: (failure) => done.reject(new RunEnded(failure, { status: 'timed_out', timeoutKind: 'stuck' })),
-    })
+    context.stuck(stuckAfterMs).then(
+      (activity) =>
+        done.reject(
+          new RunEnded(stuckFailure(activity, stuckAfterMs), { status: 'timed_out', timeoutKind: 'stuck' }),
+        ),
+      () => undefined, // the job stops
+    )
   }
   if (!job.end) listen()
   return done.promise
