@@ -4,14 +4,7 @@
  * belong to whoever drives it, so a run is rebuilt by telling it again what has happened.
  */
 import type { Failure } from '../core/failure.ts'
-import {
-  MAX_BRANCHES,
-  MAX_PASSED_NODES,
-  MAX_SCOPE_DEPTH,
-  MAX_STEPS_AT_ONCE,
-  MAX_TOKENS,
-} from '../core/limits.ts'
-import { stepsTaken } from '../definitions/expression-functions.ts'
+import { MAX_BRANCHES, MAX_PASSED_NODES, MAX_SCOPE_DEPTH, MAX_TOKENS } from '../core/limits.ts'
 import { writeMappings, writeOutput } from '../definitions/node-output.ts'
 import { executionLimits } from '../definitions/workflow-limits.ts'
 import type { NodeModel, TransitionModel } from '../definitions/workflow-model.ts'
@@ -41,6 +34,7 @@ import type {
 } from './graph-types.ts'
 import { GraphValues } from './graph-values.ts'
 import { JoinTimers } from './join-timers.ts'
+import { StepBudget } from './step-budget.ts'
 
 export class GraphRun {
   readonly plan: WorkflowPlan
@@ -56,8 +50,7 @@ export class GraphRun {
   /** Joins that had their first arrival since something happened. */
   #begun: Join[] = []
   #commands: GraphCommand[] = []
-  /** What expressions had taken when this began to happen. */
-  #stepsBefore = 0
+  readonly #steps = new StepBudget()
 
   constructor(plan: WorkflowPlan, input: unknown) {
     this.plan = plan
@@ -67,7 +60,7 @@ export class GraphRun {
   }
 
   start(): GraphCommand[] {
-    this.#stepsBefore = stepsTaken()
+    this.#steps.renew()
     const origin: Origin = { scopes: [], result: undefined, join: null, passed: 0 }
     this.#todo.push(() => this.#enter(this.plan.start, origin))
     return this.#settle()
@@ -75,7 +68,7 @@ export class GraphRun {
 
   happen(happening: GraphHappening): GraphCommand[] {
     if (this.end) return []
-    this.#stepsBefore = stepsTaken()
+    this.#steps.renew()
     if (happening.type === 'time') this.#time(happening.timer)
     else if (happening.type === 'stopped') this.#stopped(happening)
     else this.#workEnded(this.tokens[happening.token] as Token, happening.end)
@@ -86,8 +79,8 @@ export class GraphRun {
     for (let i = 0; i < this.#todo.length && !this.end; i++) this.#todo[i]?.()
     this.#todo = []
     if (!this.end && this.#live === 0) this.#finish(this.values.outcome(this.plan.model))
-    const waiting = this.#begun.filter((join) => !this.end && !join.fired && !join.scope.closed)
-    for (const join of waiting) this.#timers.start(join)
+    for (const join of this.#begun)
+      if (!this.end && !join.fired && !join.scope.closed) this.#timers.start(join)
     this.#begun = []
     return this.#commands.splice(0)
   }
@@ -125,8 +118,7 @@ export class GraphRun {
   #begin(token: Token): void {
     const { node } = token
     const action = this.plan.action(node)
-    const steps = stepsTaken() - this.#stepsBefore
-    if (steps > MAX_STEPS_AT_ONCE) return this.#tokenFailed(token, 'failed', tooManySteps(node.id))
+    if (this.#steps.isUsedUp) return this.#tokenFailed(token, 'failed', tooManySteps(node.id))
     if (action === null) return this.#pass(token)
     if (action.kind === 'update_context') {
       const contexts = this.values.allContexts(token.scopes)
@@ -439,13 +431,11 @@ export class GraphRun {
     timeoutDurationMs: number | null,
     policyApplied: PolicyApplied,
   ): void {
-    const { no: tokenId, retries, node, timeoutType: before } = token
+    const { no: tokenId, node, timeoutType: before } = token
     token.timeoutType = timeoutType
     // One that waits at several joins is told of once.
     if (before !== null) return
-    this.#record({
-      ...{ type: 'token_timed_out', tokenId, nodeId: node.id, attempt: retries + 1, timeoutType },
-      ...{ timeoutDurationMs, policyApplied },
-    })
+    const about = { tokenId, nodeId: node.id, attempt: token.retries + 1, timeoutType }
+    this.#record({ type: 'token_timed_out', ...about, timeoutDurationMs, policyApplied })
   }
 }
