@@ -49,7 +49,7 @@ onEachStore('a job explained', (test) => {
       limits: [{ kind: 'job', timeoutMs: 1_800_000, setBy: 'definition', active: true }],
       binding: { id: handle.id, kind: 'job', remainingMs: 1_799_000 },
     })
-    expect(tree.waits).toMatchObject([{ what: 'workflow', name: 'first' }])
+    expect(tree.waits).toMatchObject([{ what: 'workflow', name: 'pages' }])
     expect(tree.summary).toMatch(
       /^waits since 1s for workflow first \(w_\w+\), at most 9m59s more; its timeout/,
     )
