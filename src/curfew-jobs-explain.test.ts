@@ -51,7 +51,7 @@ onEachStore('a job explained', (test) => {
     })
     expect(tree.waits).toMatchObject([{ what: 'workflow', name: 'pages' }])
     expect(tree.summary).toMatch(
-      /^waits since 1s for workflow first \(w_\w+\), at most 9m59s more; its timeout/,
+      /^waits since 1s for workflow pages \(w_\w+\), at most 9m59s more; its timeout/,
     )
     const run = find(tree, 'first')
     expect(run).toMatchObject({
