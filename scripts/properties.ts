@@ -1,5 +1,5 @@
 // Random graphs for as long as one likes: npm run properties -- --seconds 600
-// One that failed is repeated with the seed and the path it told: --seed 123 --path 4:1:0 --file src/… --test 'name'
+// One that failed is repeated with the seed and the path it told: --seed=-123 --path=4:1:0 --file=src/… --test='name'
 
 import { spawnSync } from 'node:child_process'
 import { parseArgs } from 'node:util'

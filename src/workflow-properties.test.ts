@@ -202,10 +202,9 @@ test(
   longest(SHARES.late),
 )
 
-/** Each a graph that once came to something else; the first is started. */
-const FOUND: Record<string, string[]> = {
-  'a workflow that is called and stopped in the same moment has no live token': [
-    `name: root
+/** Calls a workflow, and stops it in the same moment. */
+const HASTY = `
+name: root
 nodes:
   - { id: a, action_id: work, input: "'a'" }
   - { id: b, action_id: work, input: branch.index }
@@ -216,11 +215,15 @@ actions:
 transitions:
   - { id: fan, from: a, to: b, spawn_count: 2 }
   - { from: b, to: c }
-  - { from: b, to: d, synchronization: { strategy: any, sibling_group: fan, late: cancel } }`,
-    `name: child
-nodes:
-  - { id: a, action_id: work, input: "'child'" }`,
+  - { from: b, to: d, synchronization: { strategy: any, sibling_group: fan, late: cancel } }`
+
+/** Each a graph that once came to something else; the first is started. */
+const FOUND: Record<string, string[]> = {
+  'a workflow that is stopped before it began has no token': [
+    HASTY,
+    `{ name: child, nodes: [{ id: a, action_id: work, input: "'child'" }] }`,
   ],
+  'nor has one that has no work': [HASTY, '{ name: child, nodes: [{ id: a }] }'],
 }
 
 describe('found by random graphs', () => {

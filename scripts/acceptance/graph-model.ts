@@ -159,7 +159,6 @@ class ModelRun {
   readonly #works = new Map<number, () => void>()
   readonly #timers = new Map<number, () => void>()
   readonly #forget: () => void
-  #hasBegun = false
 
   constructor(
     world: ModelWorld,
@@ -189,8 +188,7 @@ class ModelRun {
   }
 
   #begin(): void {
-    if (this.#graph.end) return
-    this.#hasBegun = true
+    if (this.#graph.end) return // stopped before it had a turn
     this.#driver.start()
     if (this.#graph.end) this.#over(this.#graph.end)
   }
@@ -231,8 +229,6 @@ class ModelRun {
 
   #happen(happening: GraphHappening): void {
     if (this.#graph.end) return
-    // Stopped before it had a turn: it asked for nothing.
-    if (!this.#hasBegun) this.#graph.start()
     this.#driver.happen(happening)
     if (this.#graph.end) this.#over(this.#graph.end)
   }

@@ -90,9 +90,9 @@ export class GraphTrialRun {
       if (now === 'waiting_for_siblings') continue
       const work = workId === null ? null : await curfew.task(workId).view()
       if (!work || work.settled) this.#problems.push(`token ${id} (${node}) is ${now}, and nobody is at it`)
-      const isLimited = work?.deadlineAt != null || work?.attemptDeadlineAt != null
-      if (work && isLimited !== (deadlineAt !== null))
-        this.#problems.push(`token ${id} (${node}) has a deadline`)
+      if (!work || work.status === 'pending') continue // a queue has limits of its own
+      const isLimited = work.deadlineAt !== null || work.attemptDeadlineAt !== null
+      if (isLimited !== (deadlineAt !== null)) this.#problems.push(`token ${id} (${node}) has a deadline`)
     }
     const times = isEnded(status) ? [] : joins.flatMap((join) => this.#dueOf(join))
     this.#due = { toldAt: this.#world.now, times }

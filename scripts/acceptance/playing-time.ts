@@ -1,6 +1,6 @@
 // For how long random graphs are played: 90 seconds in all unless set.
 //   npm run properties -- --seconds 600
-//   npm run properties -- --seed … --path … --test 'NAME'   repeats one that failed
+//   npm run properties -- --seed=… --path=… --file=… --test='NAME'   repeats one that failed
 
 import fc from 'fast-check'
 

@@ -4,7 +4,7 @@
  * the same expression over the same values always has the same outcome. Numbers of JSON are doubles; here they
  * mix with whole numbers. One evaluation at a time: it is synchronous.
  */
-import type { CelFunc, CelList, CelMap, CelType, CelValue } from '@bufbuild/cel'
+import type { CelEnv, CelFunc, CelList, CelMap, CelType, CelValue } from '@bufbuild/cel'
 import {
   CelScalar,
   celEnv,
@@ -238,7 +238,7 @@ const loopFunctions: CelFunc[] = [
 
 const standard = [...celEnv({ funcs: [...strings] }).funcs]
 
-export const environment = celEnv({
+export const environment: CelEnv = celEnv({
   funcs: [
     ...[...standard, ...standard.flatMap(withDoublePositions), ...mixedArithmetic].map(charged),
     ...ownFunctions.map(charged),

@@ -108,9 +108,13 @@ function workEnd(outcome: WorkOutcome, bad: (error: Error) => WorkEnd): WorkEnd 
 export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
   const { input, results, stepIds } = yield* readJournal(statements, row.id)
   const start = decodeJson(input) as WorkflowStart
+  const { id, status } = row
+  const about = { id, workflow: start.model.name, hash: start.hash, status }
+  // It has not begun, or was stopped before.
+  if (row.attempt === 0) return { ...about, state: {}, tokens: [], joins: [] }
   const { graph, steps, timers } = rebuildRun(start, results)
-  // One that was stopped before its code had a turn.
-  if (isEnded(row.status)) {
+  // One whose code was not told any more.
+  if (isEnded(status)) {
     graph.happen({ type: 'stopped', reason: row.timeoutKind === null ? 'cancelled' : 'timed_out' })
   }
   const ids = [...steps.values()].flatMap((step) => stepIds.get(step) ?? [])
@@ -146,16 +150,7 @@ export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
       }
     }),
   )
-  const { state } = graph.values
-  return {
-    id: row.id,
-    workflow: start.model.name,
-    hash: start.hash,
-    status: row.status,
-    state,
-    tokens,
-    joins,
-  }
+  return { ...about, state: graph.values.state, tokens, joins }
 }
 
 function deadlineOf(token: Token, work: TaskRow | undefined, run: TaskRow): number | null {
