@@ -50,6 +50,28 @@ onEachStore('limits of nodes', (test) => {
     expect((await errorOf(handle.result(), TaskFailed)).failure.code).toBe('execution_timeout')
   })
 
+  test('X1: also where the task itself has tries left: the graph decides about its timeout', async ({
+    world,
+  }) => {
+    let starts = 0
+    const eager = task({
+      name: 'eager',
+      retries: 5,
+      run: (_: unknown, { signal }) => world.clock.sleep('1h', signal).finally(() => starts++),
+    })
+    const definition = workflow({
+      name: 'eager',
+      actions: { eager },
+      nodes: [{ id: 'only', actionId: 'eager', timeout: 100 }],
+    })
+    const curfew = await world.open({ workflows: [definition] })
+    const handle = await curfew.start(definition, null)
+    await world.clock.advance('10m')
+    expect(starts).toBe(1)
+    expect(await tokensOf(handle)).toEqual([['only', 'timed_out']])
+    expect(await timeoutsOf(handle)).toEqual([['only', 1, 'execution', 100, 'fail']])
+  })
+
   test('X2: that of the node wins, whether longer or shorter', async ({ world }) => {
     const longer = limited(world, { timeout: 100 }, { timeout: 300 })
     const shorter = limited(world, { timeout: 100 }, { timeout: 50 })

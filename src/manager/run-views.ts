@@ -11,7 +11,6 @@ import { activeLimits } from '../engine/task-limits.ts'
 import { GraphDriver } from '../graph/graph-driver.ts'
 import { GraphRun } from '../graph/graph-run.ts'
 import type { Token } from '../graph/graph-scope.ts'
-import { isLive } from '../graph/graph-scope.ts'
 import type { GraphEvent, WorkEnd } from '../graph/graph-types.ts'
 import type { WorkflowStart } from '../graph/start-input.ts'
 import { planOf } from '../graph/start-input.ts'
@@ -160,7 +159,6 @@ function deadlineOf(token: Token, work: TaskRow | undefined, run: TaskRow): numb
     if (work.timeoutKind === 'queue') return work.queueDeadlineAt
     return work.timeoutKind === 'execution' ? work.attemptDeadlineAt : work.deadlineAt
   }
-  if (!isLive(token)) return null
   const limits = activeLimits(work, readablePolicy(work.policy))
   const latest = limits.filter(({ kind }) => kind !== 'heartbeat' && kind !== 'stuck')
   return latest.length === 0 ? null : Math.min(...latest.map(({ deadlineAt }) => deadlineAt))
