@@ -4,12 +4,8 @@
  * `CURFEW_AGENT_RUNS=5000 npx vitest run src/agent-properties.test.ts` plays as many programs as one likes;
  * `CURFEW_AGENT_SEED=… CURFEW_AGENT_PATH=…` repeats one that failed, without shrinking it again.
  */
-import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import path from 'node:path'
 import fc from 'fast-check'
-import { describe, expect, inject, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { delays, disturbances, trials } from '../scripts/acceptance/agent-arbitraries.ts'
 import type { Trial } from '../scripts/acceptance/agent-model.ts'
 import { expectation } from '../scripts/acceptance/agent-model.ts'
@@ -17,14 +13,11 @@ import type { Member, Program } from '../scripts/acceptance/agent-programs.ts'
 import type { Ended } from '../scripts/acceptance/agent-trials.ts'
 import { TrialRun } from '../scripts/acceptance/agent-trials.ts'
 import type { Disturbances } from '../scripts/acceptance/disturbed-engine.ts'
+import { inTrialWorld } from '../scripts/acceptance/trial-world.ts'
 import type { StoreKind } from '../scripts/acceptance/world.ts'
-import { World } from '../scripts/acceptance/world.ts'
-import { createDatabase, dropDatabase } from '../scripts/postgres/database.ts'
 
 const RUNS = Number(process.env.CURFEW_AGENT_RUNS ?? 100)
 const TEST_MS = 60_000 + RUNS * 1_000
-/** Nothing is really killed here, so nothing has to outlive the machine. */
-const FOLDER = path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'curfew-agents-')
 const LONGEST_MS = 1_000_000
 /** Over PostgreSQL the lease of what died is waited for: no two things happen closer together than that can take. */
 const LEASES_MS = 120_000
@@ -44,19 +37,11 @@ async function run(
   disturbance: Disturbances,
   { kind, until }: { kind: StoreKind; until: number },
 ): Promise<Ended> {
-  const folder = await mkdtemp(FOLDER)
-  const file = kind === 'file' ? path.join(folder, 'agents.db') : ':memory:'
-  const store = kind === 'postgres' ? await createDatabase(inject('postgresUrl')) : file
-  const world = new World(kind, store, folder)
-  try {
+  return inTrialWorld(kind, async (world) => {
     const ended = await new TrialRun(world, trial, disturbance).run(until)
     expect(ended.problems).toEqual([])
     return ended
-  } finally {
-    await world.dispose()
-    if (kind === 'postgres') await dropDatabase(store)
-    await rm(folder, { recursive: true, force: true })
-  }
+  })
 }
 
 function assertAll(

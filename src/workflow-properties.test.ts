@@ -2,12 +2,8 @@
  * Random graphs against a model in memory: whatever becomes of the processes that run them, they come to the same, at
  * the same times. `npm run properties -- --seconds 600` plays for as long as one likes.
  */
-import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import path from 'node:path'
 import fc from 'fast-check'
-import { describe, expect, inject, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { delays, disturbances } from '../scripts/acceptance/agent-arbitraries.ts'
 import type { Disturbances } from '../scripts/acceptance/disturbed-engine.ts'
 import type { ExpectedRun, GraphTrial } from '../scripts/acceptance/graph-model.ts'
@@ -15,9 +11,8 @@ import { expectedRun } from '../scripts/acceptance/graph-model.ts'
 import type { EndedRun } from '../scripts/acceptance/graph-trials.ts'
 import { GraphTrialRun } from '../scripts/acceptance/graph-trials.ts'
 import { asMany, longest, within } from '../scripts/acceptance/playing-time.ts'
+import { inTrialWorld } from '../scripts/acceptance/trial-world.ts'
 import type { StoreKind } from '../scripts/acceptance/world.ts'
-import { World } from '../scripts/acceptance/world.ts'
-import { createDatabase, dropDatabase } from '../scripts/postgres/database.ts'
 import type { WorkflowDefinition } from './definitions/workflow.ts'
 import { loadWorkflow } from './definitions/workflow.ts'
 import type { WorkflowModel } from './definitions/workflow-model.ts'
@@ -27,8 +22,6 @@ import { graphModels } from './graph/fixtures/graph-arbitraries.ts'
 
 /** Of the playing time. */
 const SHARES = { undisturbed: 1 / 6, killed: 1 / 4, everywhere: 1 / 5, postgres: 1 / 8, late: 1 / 11 }
-/** Nothing is really killed here, so nothing has to outlive the machine. */
-const FOLDER = path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'curfew-graphs-')
 const LONGEST_MS = 1_000_000
 /** Over PostgreSQL the lease of what died is waited for: no two things happen closer together than that can take. */
 const LEASES_MS = 120_000
@@ -104,19 +97,11 @@ async function run(
   disturbance: Disturbances,
   { kind, until }: { kind: StoreKind; until: number },
 ): Promise<EndedRun> {
-  const folder = await mkdtemp(FOLDER)
-  const file = kind === 'file' ? path.join(folder, 'graphs.db') : ':memory:'
-  const store = kind === 'postgres' ? await createDatabase(inject('postgresUrl')) : file
-  const world = new World(kind, store, folder)
-  try {
+  return inTrialWorld(kind, async (world) => {
     const ended = await new GraphTrialRun(world, trial, disturbance).run(until)
     expect(ended.problems).toEqual([])
     return ended
-  } finally {
-    await world.dispose()
-    if (kind === 'postgres') await dropDatabase(store)
-    await rm(folder, { recursive: true, force: true })
-  }
+  })
 }
 
 function assertAll(

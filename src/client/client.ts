@@ -1,6 +1,5 @@
 /** What programs call: typed by the definitions, over the service port. */
 import type { Duration } from '../core/duration.ts'
-import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
 import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
@@ -20,7 +19,7 @@ import { applyOptions, checkName } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
 import { withUsed } from '../definitions/workflow-names.ts'
-import { jobPolicy, workflowPolicy } from '../graph/run-policy.ts'
+import { calledPolicy, jobName, jobPolicy } from '../graph/run-policy.ts'
 import { jobStart, workflowStart } from '../graph/run-start.ts'
 import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
 import { encodeStart } from '../graph/start-input.ts'
@@ -197,10 +196,8 @@ export class Client {
         `workflow ${name}: '${unknown}' is not an option; there are key, timeout`,
       )
     if (schema) await parseInput('workflow', name, schema, input)
-    const ms =
-      timeout === undefined ? model.timeoutMs : timeout === null ? null : durationMs(timeout, 'timeout')
     const start = workflowStart(definition, this.#registry, input ?? null)
-    const policy = workflowPolicy(model, ms, timeout === undefined ? 'definition' : 'call')
+    const policy = calledPolicy(model, timeout, `workflow ${name}`)
     const { id, existing } = await this.#startRun(WORKFLOW, name, policy, start, key)
     return new WorkflowHandle(this.#service, id, existing)
   }
@@ -226,8 +223,7 @@ export class Client {
     const { model } = definition
     const start = jobStart(definition, this.#registry)
     await this.#checkInputs(definition)
-    const name = model.name ?? model.workflows[0]?.id ?? 'job'
-    const { id, existing } = await this.#startRun(JOB, name, jobPolicy(model), start, key)
+    const { id, existing } = await this.#startRun(JOB, jobName(model), jobPolicy(model), start, key)
     return new JobHandle(this.#service, id, existing)
   }
 
@@ -252,8 +248,10 @@ export class Client {
       // Keys are unique per name, and all runs share one.
       key: key === undefined ? null : runKey(title, checkName(`${title}: key`, key, MAX_KEY_LENGTH)),
     }
-    const request = { kind: 'agent', name, title, policy, start: { delayMs: 0 }, tasks: [run] } as const
-    const [started] = await this.#service.schedule({ ...request, tasks: [run] })
+    const [started] = await this.#service.schedule({
+      ...{ kind: 'agent', name, title, policy },
+      ...{ start: { delayMs: 0 }, tasks: [run] },
+    })
     return { id: started?.id ?? '', existing: started?.existing ?? false }
   }
 

@@ -12,6 +12,9 @@ const OPTION_KEYS: readonly (keyof AgentOptions)[] = [
   'reserve',
 ]
 
+/** Its turns take no grace: what is stopped by force is the work below it. */
+export const AGENT_POLICY: TaskPolicy = { ...DEFAULT_POLICY, queue: '', graceMs: 0 }
+
 export function checkAgentOptions(
   name: string,
   options: AgentOptions,
@@ -23,8 +26,7 @@ export function checkAgentOptions(
   if (shape.input !== undefined && !isSchema(shape.input)) {
     throw invalid(at, 'input', 'must be a Standard Schema (zod, valibot, arktype, …)')
   }
-  // Its turns take no grace: what is stopped by force is the work below it.
-  return applyAgentOptions(at, { ...DEFAULT_POLICY, queue: '', graceMs: 0 }, options, 'definition')
+  return applyAgentOptions(at, AGENT_POLICY, options, 'definition')
 }
 
 export function applyAgentOptions(

@@ -92,16 +92,16 @@ export function rebuildRun(
     } else if (result.type === 'work') {
       const token = tokenOf.get(result.step)
       if (token !== undefined && steps.get(token) === result.step) {
-        driver.happen({ type: 'ended', token, end: workEnd(result.outcome, nodeEnd) })
+        driver.happen({ type: 'ended', token, end: workEnd(result.outcome) })
       }
     }
   }
   return { graph, steps, timers, events }
 }
 
-function workEnd(outcome: WorkOutcome, bad: (error: Error) => WorkEnd): WorkEnd {
+function workEnd(outcome: WorkOutcome): WorkEnd {
   if (outcome.status === 'completed') return { status: 'completed', output: decodeJson(outcome.output) }
-  return bad(outcomeError(outcome.task))
+  return nodeEnd(outcomeError(outcome.task))
 }
 
 export function* runView(statements: Statements, row: TaskRow): Work<RunView> {

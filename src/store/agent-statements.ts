@@ -53,6 +53,13 @@ const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'statu
 /** A turn that runs, in the words of the index. */
 export const LIVE_TURN = `kind = 'agent' and settled_at is null and live = 1`
 
+/** The ids of everything below `$1`, at any depth. */
+function allBelow(s: string): string {
+  return `with recursive below (id) as (
+    select id from ${s}tasks where parent_id = $1
+    union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)`
+}
+
 const MAY_START = 'woken_at is not null and live = 0 and parked is null'
 
 /** SQLite takes at most 500 terms in a compound select; above this the index no longer gives the order. */
@@ -226,9 +233,7 @@ export class AgentStatements {
     const unbounded = `t.held = 1 and t.stopping = 0 and t.deadline_at is null and t.attempt_deadline_at is null
       and t.heartbeat_deadline_at is null and t.stuck_deadline_at is null`
     return {
-      sql: `with recursive below (id) as (
-          select id from ${s}tasks where parent_id = $1
-          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
+      sql: `${allBelow(s)}
         select max(${latest}(${moved})) as "lastAt",
           coalesce(sum(case when ${unbounded} then 1 else 0 end), 0) as "unbounded",
           min(case when ${unbounded} then t.id end) as "example"
@@ -253,9 +258,7 @@ export class AgentStatements {
   below(id: string, limit: number): Statement<TaskRow> {
     const { s } = this.#d
     return {
-      sql: `with recursive below (id) as (
-          select id from ${s}tasks where parent_id = $1
-          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
+      sql: `${allBelow(s)}
         select ${selectList(TASK_FIELDS, 't')} from ${s}tasks t where t.id in (select id from below)
         order by case when t.settled_at is null then 0 else 1 end, t.id limit $2`,
       params: [id, limit],
@@ -311,9 +314,7 @@ export class AgentStatements {
   cancelledBelow(agentId: string, after: string, limit: number): Statement<TaskRow> {
     const { s } = this.#d
     return {
-      sql: `with recursive below (id) as (
-          select id from ${s}tasks where parent_id = $1
-          union all select t.id from below b join ${s}tasks t on t.parent_id = b.id)
+      sql: `${allBelow(s)}
         select ${selectList(TASK_FIELDS, 't')} from ${s}tasks t where t.id in (select id from below)
           and t.attempt > 0 and (t.kind = 'task' and t.status = 'cancelled' or t.kind = 'agent' and t.receipt = 'abandoned')
           and t.id > $2 order by t.id limit $3`,

@@ -26,7 +26,7 @@ import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
-import { workflowPolicy } from '../graph/run-policy.ts'
+import { calledPolicy } from '../graph/run-policy.ts'
 import { workflowStart } from '../graph/run-start.ts'
 import type { WorkflowStart } from '../graph/start-input.ts'
 import { encodeStart } from '../graph/start-input.ts'
@@ -137,12 +137,6 @@ export function createAgentContext(
     const { timeout, detached = false, inherit, reserve, ...others } = options
     checkKeys(place, others, ['timeout', 'detached', 'inherit', 'reserve'])
     if (schema) checkInputNow('workflow', name, schema, input)
-    const ms =
-      timeout === undefined
-        ? model.timeoutMs
-        : timeout === null
-          ? null
-          : durationMs(timeout, `${place}: timeout`)
     return work(
       'agent',
       { name: WORKFLOW },
@@ -150,7 +144,7 @@ export function createAgentContext(
       run.nextIsRecorded
         ? ({ model: { name: model.name }, input: input ?? null } as WorkflowStart)
         : workflowStart(definition, registry, input ?? null),
-      workflowPolicy(model, ms, timeout === undefined ? 'definition' : 'call'),
+      calledPolicy(model, timeout, place),
       {
         start: { delayMs: 0 },
         detached,

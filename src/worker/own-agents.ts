@@ -6,6 +6,7 @@ import type { EndsAs } from '../core/states.ts'
 import type { Stopped } from '../core/task-errors.ts'
 import { RunEnded } from '../core/task-errors.ts'
 import type { AgentDefinition, StepHandle, WorkHandle } from '../definitions/agent.ts'
+import { AGENT_POLICY } from '../definitions/agent-policy.ts'
 import { decodePolicy } from '../definitions/policy-text.ts'
 import type { Origin, TaskPolicy } from '../definitions/task-policy.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
@@ -35,7 +36,7 @@ export const OWN_AGENTS: readonly AgentDefinition[] = [
 ]
 
 function own(name: string, run: AgentDefinition['run']): AgentDefinition {
-  return { kind: 'agent', name, policy: { ...DEFAULT_POLICY, queue: '', graceMs: 0 }, schema: null, run }
+  return { kind: 'agent', name, policy: AGENT_POLICY, schema: null, run }
 }
 
 function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unknown> {
