@@ -12,7 +12,7 @@ export interface AgentInput {
 
 /** Written down outside the store; so long the first time, then at once. */
 async function mark(ctx: AgentContext, name: string, ms = 0): Promise<number> {
-  const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''
+  const journal = process.env.FAULTS_JOURNAL ?? ''
   return ctx.run(name, async () => {
     const fact = { agentId: ctx.agentId, effect: name }
     const again = readJournal(journal).some(

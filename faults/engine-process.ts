@@ -59,7 +59,7 @@ export class EngineProcess {
       stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
       env: {
         ...scratch.environment(),
-        CURFEW_FAULTS_JOURNAL: this.#journal,
+        FAULTS_JOURNAL: this.#journal,
         CURFEW_LOG: process.env.CURFEW_LOG ?? 'silent',
       },
     })

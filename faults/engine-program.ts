@@ -16,7 +16,7 @@ export interface EngineOptions extends Pick<OpenOptions, 'store' | 'concurrency'
 
 let curfew: Curfew | null = null
 // For the handlers in processes of their own.
-process.env.CURFEW_FAULTS_OWNER = String(process.pid)
+process.env.FAULTS_OWNER = String(process.pid)
 
 const methods = {
   open: async ({ tasks, agents = [], ...options }: EngineOptions) => {

@@ -6,8 +6,8 @@ const ALIVE_EVERY_MS = 100
 
 export function journalled<Input>(run: (input: Input, context: TaskContext) => unknown) {
   // Both are set by the process of the engine, and inherited by the process of a handler.
-  const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''
-  const owner = Number(process.env.CURFEW_FAULTS_OWNER ?? process.pid)
+  const journal = process.env.FAULTS_JOURNAL ?? ''
+  const owner = Number(process.env.FAULTS_OWNER ?? process.pid)
   return async (input: Input, context: TaskContext) => {
     const { taskId, attempt, signal } = context
     const say = (type: string, more: object = {}) => note(journal, { type, taskId, attempt, owner, ...more })

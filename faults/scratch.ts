@@ -12,7 +12,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'no
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 
-const VARIABLE = 'CURFEW_FAULTS'
+const VARIABLE = 'FAULTS_RUN'
 
 // $1 is the folder, $2 the marker. Several rounds: what is killed may have been starting something.
 const watcherScript = `

@@ -135,7 +135,7 @@ test(
       const ended = factsOf(scratch, 'attempt_ended', ids).filter(({ pid }) => pid === stopped.pid)
       return ended.length === ids.length
     })
-    for (const id of ids) expect((await other.call.view(id)).output).toBe('{"attempt":2}')
+    for (const id of ids) expect((await other.call.view(id)).output).toEqual({ attempt: 2 })
     // It has signed in again: what it schedules it also runs, while the other one is full.
     const busy = await other.call.scheduleMany('wait', Array(5).fill({ ms: 15_000 }))
     await started(scratch, busy, 1, 20_000)

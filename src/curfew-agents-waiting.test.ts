@@ -193,7 +193,7 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
       await world.clock.settle()
       await sent
       await world.clock.settle()
-      expect(await handle.view()).toMatchObject({ status: 'completed', output: `${turns}` })
+      expect(await handle.view()).toMatchObject({ status: 'completed', output: turns })
     }
   })
 
@@ -225,7 +225,7 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
       await world.clock.advance('1s')
       await released
       await world.clock.settle()
-      expect(await handle.view()).toMatchObject({ status: 'completed', output: `${turns}` })
+      expect(await handle.view()).toMatchObject({ status: 'completed', output: turns })
     }
   })
 

@@ -279,9 +279,9 @@ onEachStore('child workflows', (test) => {
       { arrived: 1, timeoutMs: 10_000, deadlineAt: start + 10_500 },
     ])
     await clock.advance('1m')
-    expect(await run!.view()).toMatchObject({ status: 'completed', output: '[1000]', endedAt: start + 3_000 })
+    expect(await run!.view()).toMatchObject({ status: 'completed', output: [1000], endedAt: start + 3_000 })
     expect(await timeoutsOf(run!)).toEqual([['part', 1, 'synchronization', 2_000, 'proceed_with_available']])
-    expect(await handle.view()).toMatchObject({ status: 'completed', output: '[[500],[1000]]' })
+    expect(await handle.view()).toMatchObject({ status: 'completed', output: [[500], [1000]] })
     expect(await timeoutsOf(handle)).toEqual([])
     expect((await tokensOf(handle)).map(([, status]) => status)).toEqual(Array(4).fill('completed'))
   })

@@ -176,7 +176,7 @@ onEachStore(
       await world.close(first)
       expect(existsSync(`${world.store}.lock`)).toBe(false)
       const second = await world.open()
-      expect((await second.list()).tasks).toMatchObject([{ name: 'quick', status: 'completed', output: '2' }])
+      expect((await second.list()).tasks).toMatchObject([{ name: 'quick', status: 'completed', output: 2 }])
     })
   },
   ['file'],

@@ -4,6 +4,9 @@
 import { pathToFileURL } from 'node:url'
 import pino from 'pino'
 import { Client } from './client/client.ts'
+import { ConnectedClient } from './client/connected-client.ts'
+import { announcedDefinitions, submitNamed } from './client/submit-named.ts'
+import type { ConnectedCurfew } from './connecting.ts'
 import type { Clock } from './core/clock.ts'
 import { sleep } from './core/clock.ts'
 import type { Duration } from './core/duration.ts'
@@ -19,8 +22,14 @@ import type { TaskDefinition } from './definitions/task.ts'
 import { checkName } from './definitions/task-policy.ts'
 import type { WorkflowDefinition } from './definitions/workflow.ts'
 import type { Registry } from './definitions/workflow-names.ts'
+import { checkLabels } from './labels.ts'
+import type { ListenOptions } from './listening.ts'
+import { checkListening, Listening, socketOf } from './listening.ts'
 import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
+import { openReader } from './manager/open-reader.ts'
+import { storeLocation } from './store/store-location.ts'
+import type { ConnectionOptions } from './wire/http-client.ts'
 import type { HttpOptions } from './worker/http-request.ts'
 import { isTaskProcess } from './worker/marker.ts'
 import { OWN_AGENTS } from './worker/own-agents.ts'
@@ -30,19 +39,24 @@ import { killMarked } from './worker/process-tree.ts'
 import { register } from './worker/registry.ts'
 import { Supervisor } from './worker/supervisor.ts'
 import { Worker } from './worker/worker.ts'
+import type { WorkerProcess } from './working.ts'
 
+export { type CurfewConfig, defineConfig } from './cli/curfew-config.ts'
 export { AgentHandle } from './client/agent-handle.ts'
 export type {
   ListOptions,
+  NamedWork,
   RunOptions as WorkflowRunOptions,
   ScheduleManyOptions,
   ScheduleOptions,
   StartOptions,
   SubmitOptions,
 } from './client/client.ts'
+export type { ConnectedClient } from './client/connected-client.ts'
 export { JobHandle, JobWorkflowHandle } from './client/job-handle.ts'
 export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'
 export { WorkflowHandle } from './client/workflow-handle.ts'
+export type { ConnectedCurfew } from './connecting.ts'
 export type { Clock } from './core/clock.ts'
 export type { Duration } from './core/duration.ts'
 export { CurfewError } from './core/errors.ts'
@@ -60,6 +74,7 @@ export {
   TaskTimedOut,
   WaitTimedOut,
 } from './core/task-errors.ts'
+export type { TraceContext } from './core/trace-context.ts'
 export {
   type AgentContext,
   type AgentDefinition,
@@ -83,15 +98,23 @@ export {
   workflow,
 } from './definitions/workflow.ts'
 export { graph } from './definitions/workflow-graph.ts'
+export type { ListenOptions } from './listening.ts'
+export { findHolder, type Holder } from './store/sqlite/file-lock.ts'
 export type { JoinView, MemberView, RunView, TokenView } from './wire/run-view.ts'
 export type {
   AttemptView,
   Explanation,
   MetricView,
+  StatusView,
+  Submitted,
   TaskEventView,
   TaskView,
   WaitView,
+  WatchView,
+  WorkerView,
 } from './wire/task-service.ts'
+export { createToken, type TokenEntry, tokenText } from './wire/tokens.ts'
+export type { WorkerProcess } from './working.ts'
 
 export interface OpenOptions {
   /** A file name, `:memory:`, or `postgres://…`. */
@@ -122,9 +145,35 @@ export interface OpenOptions {
    * is isolated in a process.
    */
   witness?: boolean
+  /**
+   * Where others may reach this engine: workers, clients, `curfew` on a command line. Over a SQLite file it listens
+   * on a Unix socket beside it by itself; `false` turns that off.
+   */
+  listen?: false | string | ListenOptions | readonly (string | ListenOptions)[]
   /** For tests: a `VirtualClock` of `curfew/testing`. */
   clock?: Clock
   logger?: Logger
+}
+
+export interface ConnectOptions extends ConnectionOptions {
+  /** What this program knows: definitions that jobs and workflows name. */
+  tasks?: readonly TaskDefinition[]
+  agents?: readonly AgentDefinition[]
+  workflows?: readonly WorkflowDefinition[]
+}
+
+export interface WorkOptions
+  extends ConnectionOptions,
+    Pick<
+      OpenOptions,
+      'tasks' | 'agents' | 'workflows' | 'http' | 'turns' | 'residents' | 'concurrency' | 'witness' | 'logger'
+    > {
+  /** `http://host:port`, `https://…` or `unix:/path`; several are tried in turn. */
+  managers: string | readonly string[]
+  /** The queues this worker works; all unless set. */
+  queues?: readonly string[]
+  /** What people know it by. */
+  labels?: Record<string, string>
 }
 
 const DEFAULT_CONCURRENCY = 10
@@ -136,7 +185,9 @@ export class Curfew extends Client {
   readonly #worker: Worker
   readonly #supervisor: Supervisor | null
   readonly #clock: Clock
+  readonly #listening: Listening
   readonly #hurry = Promise.withResolvers<void>()
+  readonly #closed = Promise.withResolvers<void>()
   #closing: Promise<void> | null = null
 
   private constructor(
@@ -149,21 +200,69 @@ export class Curfew extends Client {
     this.#worker = worker
     this.#supervisor = supervisor
     this.#clock = clock
+    this.#listening = new Listening(engine)
+    engine.service.setSubmit((request) => {
+      const known = withRegistry(registry, announcedDefinitions(engine.workers.definitions()))
+      return submitNamed(new Client(engine.service, known), known, request)
+    })
+  }
+
+  /** Where others reach this engine, as `Curfew.connect` takes it. */
+  get addresses(): string[] {
+    return this.#listening.addresses
+  }
+
+  /** The first of them that is no Unix socket; null when there is none. */
+  get url(): string | null {
+    return this.addresses.find((address) => !address.startsWith('unix:')) ?? null
+  }
+
+  get nodeId(): string {
+    return this.#engine.nodeId
+  }
+
+  /** Settles when it was closed, or closed itself because its store failed. */
+  get closed(): Promise<void> {
+    return this.#closed.promise
+  }
+
+  /** The same methods over a manager that is somewhere else: `http://host:port`, `https://…` or `unix:/path`. */
+  static async connect(
+    urls: string | readonly string[],
+    { token, tls, ...known }: ConnectOptions = {},
+  ): Promise<ConnectedCurfew> {
+    const { connect } = await import('./connecting.ts')
+    return connect(typeof urls === 'string' ? [urls] : urls, { token, tls }, register(known))
+  }
+
+  /** Runs the work of managers that are somewhere else, in this process. */
+  static async work(options: WorkOptions): Promise<WorkerProcess> {
+    refuseInsideTask('Curfew.work')
+    const { managers, token, tls, labels, queues, logger = defaultLogger(), ...rest } = options
+    const urls = typeof managers === 'string' ? [managers] : [...(managers ?? [])]
+    if (urls.length === 0) throw invalid('managers: at least one address is needed')
+    const checked = checkOptions({ ...rest, store: '', ...(queues && { workQueues: queues }) }, 'Curfew.work')
+    const { registry, turns, residents, concurrency, workQueues } = checked
+    const randomness = new SystemRandomness()
+    const { WorkerProcess: start } = await import('./working.ts')
+    return start.start({
+      ...{ managers: urls, connection: { token, tls }, labels: checkLabels(labels), registry, logger },
+      worker: { turns, residents, queues: workQueues, concurrency },
+      ...{ witness: options.witness ?? false, beatsInLoop: false },
+      ...{ clock: new SystemClock(), randomness, ids: new IdSource(randomness) },
+    })
   }
 
   /** Opens the store, ends and repeats what a dead process left over a SQLite file, and starts to work. */
   static async open(options: OpenOptions): Promise<Curfew> {
-    if (isTaskProcess()) {
-      throw new CurfewError('inside_task', 'Curfew.open was called inside the process of a task', {
-        hint: 'The file of a task is imported there: open the engine in another file.',
-      })
-    }
+    refuseInsideTask('Curfew.open')
+    const listen = checkListening(options.listen)
     const { registry, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
     const tasks = [...registry.tasks.values()]
     const agents = [...registry.agents.values(), ...OWN_AGENTS]
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
-    const logger = options.logger ?? defaultLogger(process.env.CURFEW_LOG ?? 'warn')
+    const logger = options.logger ?? defaultLogger()
     const ids = new IdSource(randomness)
     const engine = await openEngine({
       store: options.store,
@@ -211,12 +310,31 @@ export class Curfew extends Client {
       })
       const curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
       await engine.start(worker, () => void curfew.close())
+      const file = options.clock || options.listen === false ? null : fileOf(options.store)
+      await curfew.#listening
+        .start(listen, file === null ? null : socketOf(file), logger)
+        .catch(async (error) => {
+          await curfew.close()
+          throw error
+        })
       return curfew
     } catch (error) {
       await engine.close()
       await supervisor?.close()
       throw error
     }
+  }
+
+  /**
+   * Looks at a store without working on it: nothing is made, written or fired, and what would change something is
+   * refused (`read_only`). A SQLite file must be there and in nobody's use.
+   */
+  static async read(
+    store: string,
+    options: { clock?: Clock; logger?: Logger } = {},
+  ): Promise<ConnectedClient> {
+    const { clock = new SystemClock(), logger = defaultLogger() } = options
+    return new ConnectedClient(await openReader(store, { clock, logger }))
   }
 
   /**
@@ -229,7 +347,7 @@ export class Curfew extends Client {
       drain === true ? Infinity : drain === false || drain === 0 ? 0 : durationMs(drain, 'drain')
     // A second call that does not want to wait ends the waiting of the first.
     if (drainMs === 0) this.#hurry.resolve()
-    this.#closing ??= this.#close(drainMs)
+    this.#closing ??= this.#close(drainMs).finally(() => this.#closed.resolve())
     return this.#closing
   }
 
@@ -247,6 +365,9 @@ export class Curfew extends Client {
       await this.#within(this.#worker.longestGraceMs + CLOSE_MS, through)
     }
     this.#worker.detach()
+    // Workers hear it first, then callers get their last answers.
+    this.#engine.workers.close()
+    await this.#listening.close()
     try {
       await this.#engine.close()
     } finally {
@@ -267,7 +388,7 @@ export class Curfew extends Client {
 
 const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug']
 
-function defaultLogger(level: string): Logger {
+function defaultLogger(level = process.env.CURFEW_LOG ?? 'warn'): Logger {
   if (!LOG_LEVELS.includes(level)) {
     throw invalid(`CURFEW_LOG is '${level}'; it may be ${LOG_LEVELS.join(', ')}`)
   }
@@ -284,7 +405,28 @@ async function endLeftovers(nodeId: string): Promise<void> {
   await killMarked({ nodeId }, { clock, table: new ProcessTable(clock) })
 }
 
-function checkOptions(options: OpenOptions) {
+function refuseInsideTask(what: string): void {
+  if (!isTaskProcess()) return
+  throw new CurfewError('inside_task', `${what} was called inside the process of a task`, {
+    hint: 'The file of a task is imported there: open the engine in another file.',
+  })
+}
+
+function fileOf(store: string): string | null {
+  const location = storeLocation(store)
+  return location.dialect === 'sqlite' && location.file !== ':memory:' ? location.file : null
+}
+
+/** What this process knows, and what its workers do. */
+function withRegistry(own: Registry, announced: Required<Registry>): Registry {
+  return {
+    tasks: new Map([...announced.tasks, ...(own.tasks ?? [])]),
+    agents: new Map([...announced.agents, ...(own.agents ?? [])]),
+    workflows: new Map([...announced.workflows, ...(own.workflows ?? [])]),
+  }
+}
+
+function checkOptions(options: OpenOptions, what = 'Curfew.open') {
   const known = [
     'store',
     'tasks',
@@ -297,11 +439,12 @@ function checkOptions(options: OpenOptions) {
     'queues',
     'workQueues',
     'witness',
+    'listen',
     'clock',
     'logger',
   ]
   for (const key of Object.keys(options)) {
-    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`)
+    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`, what)
   }
   const { concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
   if (workQueues !== null && !Array.isArray(workQueues)) throw invalid('workQueues must be a list of names')
@@ -329,6 +472,6 @@ function checkOptions(options: OpenOptions) {
   return { registry, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
 }
 
-function invalid(message: string): CurfewError {
-  return new CurfewError('invalid_option', `Curfew.open: ${message}`)
+function invalid(message: string, what = 'Curfew.open'): CurfewError {
+  return new CurfewError('invalid_option', `${what}: ${message}`)
 }

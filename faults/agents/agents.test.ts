@@ -6,8 +6,8 @@ import type { ChaosOptions } from '../chaos/driver.ts'
 import { runLoad } from '../chaos/driver.ts'
 import { AGENTS } from './load.ts'
 
-const seconds = Number(process.env.CURFEW_AGENT_CHAOS_SECONDS ?? 20)
-const seed = Number(process.env.CURFEW_CHAOS_SEED ?? Math.floor(Math.random() * 2 ** 31))
+const seconds = Number(process.env.FAULTS_AGENT_SECONDS ?? 20)
+const seed = Number(process.env.FAULTS_CHAOS_SEED ?? Math.floor(Math.random() * 2 ** 31))
 const LIMIT_MS = (seconds + 300) * 1_000
 
 async function expectNoComplaints(options: ChaosOptions): Promise<void> {

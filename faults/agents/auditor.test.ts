@@ -55,6 +55,7 @@ function record(id: string, view: Partial<TaskView>, told: [string, object?][] =
     progress: null,
     details: null,
     output: null,
+    trace: null,
   }
   const isTask = view.kind === 'task'
   return { view: { ...base, ...view, ...(isTask && { key: null }) }, events: isTask ? [] : events }
@@ -114,8 +115,8 @@ function goodRun(): Run {
   const run = {
     facts,
     records: [
-      record('g_1', { output: JSON.stringify([...path, '11.1']) }, [['turn_lost']]),
-      record('t_1', { kind: 'task', name: 'work', parentId: 'g_1', output: '7' }),
+      record('g_1', { output: [...path, '11.1'] }, [['turn_lost']]),
+      record('t_1', { kind: 'task', name: 'work', parentId: 'g_1', output: 7 }),
       record('g_2', { status: 'timed_out', deadlineAt: T0 + 20 }),
       record('g_3', { status: 'cancelled' }),
     ],
@@ -220,24 +221,18 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'a sleep that was too short',
     'as planned',
-    (run) =>
-      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.2', [10, 59], ['t_1', 7], '11.1'])),
+    (run) => (viewOf(run, 'g_1').output = ['10.1', 's.1', 's.2', [10, 59], ['t_1', 7], '11.1']),
   ],
-  [
-    'a step that is missing',
-    'as planned',
-    (run) => (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.2'])),
-  ],
+  ['a step that is missing', 'as planned', (run) => (viewOf(run, 'g_1').output = ['10.1', 's.1', 's.2'])],
   [
     'a task twice',
     'each step once',
-    (run) => run.records.push(record('t_2', { kind: 'task', parentId: 'g_1', output: '7' })),
+    (run) => run.records.push(record('t_2', { kind: 'task', parentId: 'g_1', output: 7 })),
   ],
   [
     'a task with another id',
     'as planned',
-    (run) =>
-      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.2', [10, 61], ['t_9', 7], '11.1'])),
+    (run) => (viewOf(run, 'g_1').output = ['10.1', 's.1', 's.2', [10, 61], ['t_9', 7], '11.1']),
   ],
   ['a task that is missing', 'each step once', (run) => run.records.splice(1, 1)],
   [
@@ -252,20 +247,17 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'a signal that was taken twice',
     'signals once',
-    (run) =>
-      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.1', [10, 61], ['t_1', 7], '11.1'])),
+    (run) => (viewOf(run, 'g_1').output = ['10.1', 's.1', 's.1', [10, 61], ['t_1', 7], '11.1']),
   ],
   [
     'a signal out of order',
     'signals in order',
-    (run) =>
-      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.2', 's.1', [10, 61], ['t_1', 7], '11.1'])),
+    (run) => (viewOf(run, 'g_1').output = ['10.1', 's.2', 's.1', [10, 61], ['t_1', 7], '11.1']),
   ],
   [
     'a signal nobody sent',
     'signals once',
-    (run) =>
-      (viewOf(run, 'g_1').output = JSON.stringify(['10.1', 's.1', 's.9', [10, 61], ['t_1', 7], '11.1'])),
+    (run) => (viewOf(run, 'g_1').output = ['10.1', 's.1', 's.9', [10, 61], ['t_1', 7], '11.1']),
   ],
   [
     'a signal that was lost',
@@ -281,7 +273,7 @@ const doctored: [string, string, (run: Run) => void][] = [
   [
     'an outcome that its script does not have',
     'one outcome',
-    (run) => Object.assign(viewOf(run, 'g_3'), { status: 'completed', output: '[]' }),
+    (run) => Object.assign(viewOf(run, 'g_3'), { status: 'completed', output: [] }),
   ],
   [
     'a process that died',

@@ -59,7 +59,7 @@ export function auditAgents(
       complain('known work', view.id, `nobody asked for an agent with the key ${view.key}`)
     }
     if (plan === undefined) continue
-    const path = view.status === 'completed' ? (JSON.parse(view.output ?? 'null') as unknown[]) : undoPath
+    const path = view.status === 'completed' ? (view.output as unknown[]) : undoPath
     auditOutcome(record, plan, ofAgent, rules, complain)
     auditPath(view, plan, path, children, complain)
     auditSignals(view.id, plan, path, ofAgent, complain)
@@ -97,8 +97,9 @@ function auditAnswers(facts: readonly Fact[], byId: Map<string, AgentRecord>, co
     if (type !== 'result') continue
     const told = status === 'completed' ? 'completed' : String(status).replace('task_', '')
     if (told !== view.status) complain('one outcome', view.id, `result() told ${told}, it is ${view.status}`)
-    else if (told === 'completed' && JSON.stringify(output) !== view.output) {
-      complain('one outcome', view.id, `result() told ${JSON.stringify(output)}, it is ${view.output}`)
+    else if (told === 'completed' && JSON.stringify(output) !== JSON.stringify(view.output)) {
+      const [result, kept] = [output, view.output].map((value) => JSON.stringify(value))
+      complain('one outcome', view.id, `result() told ${result}, it is ${kept}`)
     }
   }
 }

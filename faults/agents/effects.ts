@@ -29,7 +29,7 @@ export function auditEffects(
     if (JSON.stringify(path) !== JSON.stringify(last.get(effect)?.path))
       complain('same path again', id, `${effect} was done after ${JSON.stringify(path)}, then after another`)
   }
-  const output = view.status === 'completed' ? (JSON.parse(view.output ?? 'null') as unknown) : []
+  const output = view.status === 'completed' ? view.output : []
   const kept = new Set([output, ...effects.map(({ path }) => path)].flatMap(texts))
   for (const { effect, value, from } of effects) {
     if (kept.has(value) && last.get(effect)?.value !== value)

@@ -122,7 +122,7 @@ let made = 0
 
 /** Outside the store: what is written here stays, whatever becomes of the process. */
 async function sideEffect(ctx: AgentContext, name: string, ms: number, path: Path): Promise<unknown> {
-  const journal = process.env.CURFEW_FAULTS_JOURNAL ?? ''
+  const journal = process.env.FAULTS_JOURNAL ?? ''
   const seen = [...path]
   return ctx.run(name, async ({ signal }) => {
     const fact = { agentId: ctx.agentId, effect: name, value: `e${process.pid}.${++made}` }

@@ -113,10 +113,12 @@ function add(run: Run, id: string, plan: Plan, told: [string, number, object][])
       receipt: null,
       progress: null,
       details: null,
-      output: status === 'completed' ? JSON.stringify({ n: plan.input.n }) : null,
+      output: status === 'completed' ? { n: plan.input.n } : null,
+      trace: null,
     },
     events,
     explanation: {
+      trace: null,
       id,
       kind: 'task',
       waits: [],

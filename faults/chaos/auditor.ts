@@ -115,8 +115,9 @@ function auditAnswers(facts: readonly Fact[], byId: Map<string, TaskRecord>, com
     if (type === 'result') {
       if (fact.status !== status && fact.status !== `task_${status}`)
         complain('one outcome', taskId, `result() told ${fact.status}, but it is ${status}`)
-      if (status === 'completed' && JSON.stringify(fact.output) !== output) {
-        complain('one outcome', taskId, `result() told ${JSON.stringify(fact.output)}, but it is ${output}`)
+      if (status === 'completed' && JSON.stringify(fact.output) !== JSON.stringify(output)) {
+        const [told, kept] = [fact.output, output].map((value) => JSON.stringify(value))
+        complain('one outcome', taskId, `result() told ${told}, but it is ${kept}`)
       }
     }
   }
@@ -284,8 +285,8 @@ function auditOutcome(
   if (plan.task === 'unknown' && view.attempts > 0)
     complain('known work', id, 'it was started without its code')
   const { n } = plan.input
-  if (status === 'completed' && !Number.isNaN(n) && view.output !== JSON.stringify({ n })) {
-    complain('one outcome', id, `its output is ${view.output}`)
+  if (status === 'completed' && !Number.isNaN(n) && JSON.stringify(view.output) !== JSON.stringify({ n })) {
+    complain('one outcome', id, `its output is ${JSON.stringify(view.output)}`)
   }
   const used = count('attempt_failed') + count('attempt_timed_out')
   if (used > (plan.retries ?? 0)) complain('retries', id, `${used} retries of ${plan.retries ?? 0}`)

@@ -179,7 +179,7 @@ class ChaosRun<Kept, Figures> {
       stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
       env: {
         ...this.#scratch.environment(),
-        CURFEW_FAULTS_JOURNAL: this.#journal,
+        FAULTS_JOURNAL: this.#journal,
         CURFEW_LOG: process.env.CURFEW_LOG ?? 'silent',
       },
     })

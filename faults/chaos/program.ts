@@ -40,7 +40,7 @@ const definitions = new Map([...inlineTasks, ...isolatedTasks, unknown].map((one
 const random = new SeededRandom(options.seed)
 
 // For the handlers in processes of their own.
-process.env.CURFEW_FAULTS_OWNER = String(process.pid)
+process.env.FAULTS_OWNER = String(process.pid)
 
 process.send?.('opening')
 const curfew = await open()

@@ -94,7 +94,7 @@ export class TrialRun {
         if (!view.settled) problems.push(`${place}: is ${view.status}, not settled${view.parked ?? ''}`)
         const work = this.#workOf(view)
         if (work.kind === 'agent' && work.status === 'completed' && !this.#isTrue(view))
-          problems.push(`${place}: ended with ${view.output}, not with what its code came to`)
+          problems.push(`${place}: ended with ${JSON.stringify(view.output)}, not with what its code came to`)
         works.set(place, work)
       }
     } while (cursor !== null)
@@ -102,13 +102,13 @@ export class TrialRun {
   }
 
   #isTrue({ id, output }: TaskView): boolean {
-    const { output: value } = JSON.parse(output ?? '{}') as { output?: unknown }
+    const { output: value } = (output ?? {}) as { output?: unknown }
     return JSON.stringify(value) === this.#outside.cameTo(id)
   }
 
   #workOf({ kind, status, endedAt, output, failure, timeoutKind }: TaskView): ExpectedWork {
     let detail: unknown = timeoutKind
-    if (status === 'completed') detail = kind === 'agent' ? JSON.parse(output ?? 'null') : null
+    if (status === 'completed') detail = kind === 'agent' ? output : null
     if (status === 'failed') detail = describeCode(failure?.code ?? '')
     return {
       kind: kind as 'task' | 'agent',

@@ -169,12 +169,7 @@ export class GraphTrialRun {
     }
     return {
       status,
-      detail:
-        status === 'completed'
-          ? JSON.parse(output ?? 'null')
-          : status === 'failed'
-            ? failure?.code
-            : timeoutKind,
+      detail: status === 'completed' ? output : status === 'failed' ? failure?.code : timeoutKind,
       tokens: tokens.map(describeToken),
       joins: joins.map(describeJoin),
       events: events.map((event) => this.#told(event)),

@@ -7,6 +7,7 @@ import type { WorkKind } from '../core/own-work.ts'
 import { JOB, runKey, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { TASK_STATUSES } from '../core/states.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 import type { AgentDefinition, AgentOptions } from '../definitions/agent.ts'
 import { applyAgentOptions } from '../definitions/agent-policy.ts'
 import { parseInput } from '../definitions/input-schema.ts'
@@ -15,7 +16,7 @@ import { jobOf } from '../definitions/job.ts'
 import { startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition, TaskOptions } from '../definitions/task.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
-import { applyOptions, checkName } from '../definitions/task-policy.ts'
+import { applyOptions, checkName, withTrace } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
 import { withUsed } from '../definitions/workflow-names.ts'
@@ -23,7 +24,17 @@ import { calledPolicy, jobName, jobPolicy } from '../graph/run-policy.ts'
 import { jobStart, workflowStart } from '../graph/run-start.ts'
 import type { JobStart, WorkflowStart } from '../graph/start-input.ts'
 import { encodeStart } from '../graph/start-input.ts'
-import type { MetricView, ScheduleRequest, TaskService, TaskView } from '../wire/task-service.ts'
+import type {
+  MetricView,
+  ScheduleRequest,
+  StatusView,
+  SubmitRequest,
+  Submitted,
+  TaskService,
+  TaskView,
+  WatchView,
+  WorkerView,
+} from '../wire/task-service.ts'
 import { AgentHandle } from './agent-handle.ts'
 import { JobHandle } from './job-handle.ts'
 import { TaskHandle } from './task-handle.ts'
@@ -34,6 +45,8 @@ export interface ScheduleOptions extends TaskOptions {
   key?: string
   delay?: Duration
   startAt?: Date | number
+  /** Reaches the handler. */
+  trace?: TraceContext
 }
 
 export type ScheduleManyOptions = Omit<ScheduleOptions, 'key'> & {
@@ -44,6 +57,8 @@ export type ScheduleManyOptions = Omit<ScheduleOptions, 'key'> & {
 export interface StartOptions extends AgentOptions {
   /** Unique per agent name for as long as the record lives: a second call answers the first one's run. */
   key?: string
+  /** Reaches the agent and everything below it. */
+  trace?: TraceContext
 }
 
 /** Of a run of a workflow. */
@@ -52,12 +67,32 @@ export interface RunOptions {
   key?: string
   /** Instead of the definition's. */
   timeout?: Duration | null
+  /** Reaches everything below it. */
+  trace?: TraceContext
 }
 
 /** Of a job. */
 export interface SubmitOptions {
   /** Unique per job name for as long as the record lives: a second call answers the first one's job. */
   key?: string
+  /** Reaches everything below it. */
+  trace?: TraceContext
+}
+
+/** One of `task`, `agent`, `workflow` (names) and `definition` (text), and what goes with it. */
+export interface NamedWork {
+  task?: string
+  agent?: string
+  workflow?: string
+  definition?: string
+  input?: unknown
+  key?: string
+  /** `30s`, `2h`. */
+  timeout?: string
+  /** Of a task. */
+  delay?: string
+  traceparent?: string
+  tracestate?: string
 }
 
 export interface ListOptions {
@@ -73,6 +108,9 @@ export interface ListOptions {
   cursor?: string
   limit?: number
 }
+
+const WHATS = ['definition', 'task', 'agent', 'workflow']
+const NEVER = new AbortController().signal
 
 /** What takes nothing is scheduled without an input. */
 type WithInput<Input, Options> = undefined extends Input
@@ -113,14 +151,14 @@ export class Client {
     options: ScheduleManyOptions = {},
   ): Promise<TaskHandle<Output>[]> {
     checkDefinition(definition)
-    const { keys, delay, startAt, ...taskOptions } = options
+    const { keys, delay, startAt, trace, ...taskOptions } = options
     if (keys && keys.length !== inputs.length) {
       throw new CurfewError('invalid_option', `keys: ${keys.length} keys for ${inputs.length} inputs`)
     }
     const request = {
       kind: 'task' as const,
       name: definition.name,
-      policy: policyOf(definition, taskOptions),
+      policy: withTrace(`task ${definition.name}`, policyOf(definition, taskOptions), trace),
       start: startTime(`task ${definition.name}`, delay, startAt),
     }
     const tasks: ScheduleRequest['tasks'] = []
@@ -164,10 +202,11 @@ export class Client {
       })
     }
     const { name, schema } = definition
-    const { key, ...agentOptions } = options
-    const policy = Object.keys(agentOptions).length
+    const { key, trace, ...agentOptions } = options
+    const own = Object.keys(agentOptions).length
       ? applyAgentOptions(`agent ${name}`, definition.policy, agentOptions, 'call')
       : definition.policy
+    const policy = withTrace(`agent ${name}`, own, trace)
     if (schema) await parseInput('agent', name, schema, input)
     const run = {
       input: encodeJson(input, `input of agent ${name}`),
@@ -186,18 +225,18 @@ export class Client {
   async #startWorkflow(
     definition: WorkflowDefinition,
     input: unknown,
-    { key, timeout, ...others }: RunOptions,
+    { key, timeout, trace, ...others }: RunOptions,
   ): Promise<WorkflowHandle> {
     const { name, schema, model } = definition
     const [unknown] = Object.keys(others)
     if (unknown !== undefined)
       throw new CurfewError(
         'invalid_option',
-        `workflow ${name}: '${unknown}' is not an option; there are key, timeout`,
+        `workflow ${name}: '${unknown}' is not an option; there are key, timeout, trace`,
       )
     if (schema) await parseInput('workflow', name, schema, input)
     const start = workflowStart(definition, this.#registry, input ?? null)
-    const policy = calledPolicy(model, timeout, `workflow ${name}`)
+    const policy = withTrace(`workflow ${name}`, calledPolicy(model, timeout, `workflow ${name}`), trace)
     const { id, existing } = await this.#startRun(WORKFLOW, name, policy, start, key)
     return new WorkflowHandle(this.#service, id, existing)
   }
@@ -216,14 +255,15 @@ export class Client {
       throw new CurfewError('invalid_option', 'submit takes a job({ … }), or a workflow, agent or task')
     }
     const definition = work.kind === 'job' ? work : jobOf(work, rest.shift())
-    const { key, ...others } = (rest[0] ?? {}) as SubmitOptions
+    const { key, trace, ...others } = (rest[0] ?? {}) as SubmitOptions
     const [unknown] = Object.keys(others)
     if (unknown !== undefined)
-      throw new CurfewError('invalid_option', `submit: '${unknown}' is not an option; there is key`)
+      throw new CurfewError('invalid_option', `submit: '${unknown}' is not an option; there are key, trace`)
     const { model } = definition
+    const policy = withTrace('submit', jobPolicy(model), trace)
     const start = jobStart(definition, this.#registry)
     await this.#checkInputs(definition)
-    const { id, existing } = await this.#startRun(JOB, jobName(model), jobPolicy(model), start, key)
+    const { id, existing } = await this.#startRun(JOB, jobName(model), policy, start, key)
     return new JobHandle(this.#service, id, existing)
   }
 
@@ -306,6 +346,51 @@ export class Client {
       cursor: cursor ?? null,
       limit,
     })
+  }
+
+  /**
+   * Starts work by its name, or a job or workflow that is YAML or JSON text. What the names mean is known by the
+   * engine and the workers attached to it.
+   */
+  async submitNamed(work: NamedWork): Promise<Submitted> {
+    const { input, key, timeout, delay, traceparent, tracestate, ...what } = work
+    const given = Object.entries(what).filter(([, value]) => value !== undefined)
+    const [first] = given
+    if (given.length !== 1 || !first || !WHATS.includes(first[0]))
+      throw new CurfewError('invalid_option', `submitNamed takes one of ${WHATS.join(', ')}`)
+    return this.#service.submit({
+      what: { [first[0]]: first[1] } as unknown as SubmitRequest['what'],
+      ...{ input: input ?? null, key: key ?? null, timeout: timeout ?? null, delay: delay ?? null },
+      trace:
+        traceparent === undefined ? null : { traceparent, ...(tracestate !== undefined && { tracestate }) },
+    })
+  }
+
+  /**
+   * What happens to a piece of work, as it happens, until it has settled. `lastSequence` of one view asks for what
+   * came after it.
+   */
+  async *watch(
+    id: string,
+    options: { lastSequence?: number; signal?: AbortSignal } = {},
+  ): AsyncGenerator<WatchView> {
+    const { lastSequence = 0, signal = NEVER } = options
+    if (!Number.isInteger(lastSequence) || lastSequence < 0)
+      throw new CurfewError(
+        'invalid_option',
+        `watch: lastSequence must be a whole number, got ${lastSequence}`,
+      )
+    yield* this.#service.watch(checkName('id', id), lastSequence, signal)
+  }
+
+  /** Workers of other processes that are attached. */
+  async workers(): Promise<WorkerView[]> {
+    return this.#service.workers()
+  }
+
+  /** Of the engine that answers. */
+  async serverStatus(): Promise<StatusView> {
+    return this.#service.serverStatus()
   }
 
   async metrics(): Promise<MetricView[]> {

@@ -8,8 +8,13 @@ const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
 const TIME_LENGTH = 10
 const CHANCE_LENGTH = 16
 
-/** Task, agent (g), workflow, job, node, attempt or turn. */
-export type IdPrefix = 't' | 'g' | 'w' | 'j' | 'n' | 'a'
+/** Task, agent (g), workflow, job, node, attempt or turn (a; r where it outlives its manager), request (q). */
+export type IdPrefix = 't' | 'g' | 'w' | 'j' | 'n' | 'a' | 'r' | 'q'
+
+/** Of an attempt or turn that outlives its manager: it runs in a worker of another process. */
+export function isRemoteToken(token: string): boolean {
+  return token.startsWith('r_')
+}
 
 export class IdSource {
   readonly #randomness: Randomness

@@ -23,6 +23,19 @@ export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_
   return text
 }
 
+/** Text that somebody says is JSON, as it came from outside. */
+export function checkJsonText(text: string, what: string, maxBytes = MAX_PAYLOAD_BYTES): void {
+  refuseBytes(text, what, maxBytes)
+  if (text.length > MAX_DEPTH) refuseDepth(text, what)
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw invalid(what, '', (error as Error).message)
+  }
+  if (hasUnsafeKey(text)) refuseUnsafeKeys(value, what, '')
+}
+
 export function decodeJson(text: string): unknown {
   return JSON.parse(text)
 }

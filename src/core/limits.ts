@@ -90,3 +90,28 @@ export const MAX_MERGED_BYTES = 16 * 1024 * 1024
 export const MAX_STEPS_AT_ONCE = 1_500_000
 /** Runs inside runs: a workflow may call itself. */
 export const MAX_RUN_DEPTH = 100
+/** A host with its port: the longest name DNS has, its dot, and five digits. */
+export const MAX_AUTHORITY_LENGTH = 260
+/** The path of a Unix socket: systems cut or refuse longer ones; macOS takes the fewest. */
+export const MAX_SOCKET_PATH_BYTES = 103
+/** Names a manager may be called by: each request is compared with them. */
+export const MAX_LISTEN_HOSTS = 100
+/** Tokens of a manager: each request is compared with all of them. */
+export const MAX_ACCESS_TOKENS = 1_000
+/** Refused tokens of one address that are answered one by one within this time: more is a fault or an attack. */
+export const MAX_REFUSED_TOKENS = 20
+export const REFUSED_TOKENS_WITHIN_MS = 60_000
+/** Addresses whose refused tokens are counted: an attacker may have any number of them. */
+export const MAX_COUNTED_ADDRESSES = 10_000
+/** Workers attached to one manager: each has a stream, and is heard of once a second. */
+export const MAX_REMOTE_WORKERS = 10_000
+/** A request: the largest batch of the library, with room for its envelope. */
+export const MAX_REQUEST_BYTES = 16 * 1024 * 1024
+/** For a request to arrive whole: whoever is slower holds a connection for nothing. */
+export const MAX_REQUEST_MS = 60_000
+export const MAX_HEADER_BYTES = 16 * 1024
+export const MAX_HEADERS = 100
+/** Each takes some kilobytes and a file descriptor. */
+export const MAX_CONNECTIONS = 30_000
+/** Without a renewal of its lease for so long a process stops its attempts; workers count it too. */
+export const ORPHAN_GRACE_MS = 5_000

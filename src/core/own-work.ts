@@ -57,6 +57,11 @@ export function idPrefix(work: { kind: 'task' | 'agent'; name: string }): IdPref
   return PREFIXES[workKind(work)]
 }
 
+/** Whether this is the id of a run of a workflow or job: Curfew's own agents drive it. */
+export function isOwnRun(id: string): boolean {
+  return id.startsWith(`${PREFIXES.workflow}_`) || id.startsWith(`${PREFIXES.job}_`)
+}
+
 /** Keys are unique per name, and all runs have one of two names: those of each definition are told apart. */
 export function runKey(title: string, key: string): string {
   return `${title.length}:${title}:${key}`

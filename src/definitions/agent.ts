@@ -3,6 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Duration } from '../core/duration.ts'
 import type { Logger } from '../core/logger.ts'
 import type { SettledOutcomes } from '../core/settled-outcomes.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 import { checkAgentOptions } from './agent-policy.ts'
 import type { TaskDefinition, TaskOptions } from './task.ts'
 import type { TaskPolicy } from './task-policy.ts'
@@ -45,6 +46,8 @@ export interface AgentScheduleOptions extends TaskOptions {
   inherit?: boolean
   /** How long before it; its grace and a second unless set. */
   reserve?: Duration
+  /** Instead of the agent's. */
+  trace?: TraceContext
 }
 
 export interface ChildOptions extends AgentOptions {
@@ -52,6 +55,8 @@ export interface ChildOptions extends AgentOptions {
   /** Ends before the agent's own deadline, and what it schedules before its. */
   inherit?: boolean
   reserve?: Duration
+  /** Instead of the agent's, for it and everything below it. */
+  trace?: TraceContext
 }
 
 export interface WaitOptions {
@@ -83,6 +88,8 @@ export interface AgentContext {
   readonly signal: AbortSignal
   /** Silent while the journal is replayed. */
   readonly log: Logger
+  /** Of the call it came from, or of what is above it. What it schedules has it too. */
+  readonly trace: TraceContext | null
   /** Goes out with the run's next commit, awaited or not; its clock starts there. */
   schedule<Input, Output>(
     task: TaskDefinition<Input, Output>,
@@ -94,7 +101,10 @@ export interface AgentContext {
   ): WorkHandle<Output>
   child<Input, Output>(
     workflow: WorkflowDefinition<Input, Output>,
-    ...rest: WorkArguments<Input, Pick<ChildOptions, 'timeout' | 'detached' | 'inherit' | 'reserve'>>
+    ...rest: WorkArguments<
+      Input,
+      Pick<ChildOptions, 'timeout' | 'detached' | 'inherit' | 'reserve' | 'trace'>
+    >
   ): WorkHandle<Output>
   /** All values, or the first failure in time. */
   all<const T extends readonly StepHandle[]>(handles: T, options?: WaitOptions): StepHandle<Values<T>>

@@ -156,6 +156,7 @@ describe('a policy', () => {
     const { policy } = task({ name: 'resize', run, ...options })
     const { cleanupMs, inherit, reserveMs, boundBy, label, failsOnTimeout, retriedAbove } = DEFAULT_POLICY
     expect(policy).toEqual({
+      trace: null,
       // Not for tasks of their own.
       ...{ cleanupMs, inherit, reserveMs, boundBy, label, failsOnTimeout, retriedAbove },
       timeoutMs: 120_000,

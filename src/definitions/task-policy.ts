@@ -10,6 +10,8 @@ import { CurfewError } from '../core/errors.ts'
 import type { ExtensionRules } from '../core/extension.ts'
 import { DEFAULT_EXTENSION_RULES } from '../core/extension.ts'
 import { MAX_NAME_LENGTH, MAX_RETRIES } from '../core/limits.ts'
+import type { TraceContext } from '../core/trace-context.ts'
+import { checkTrace } from '../core/trace-context.ts'
 import type { TaskOptions } from './task.ts'
 
 export type LimitKey = 'timeout' | 'attemptTimeout' | 'queueTimeout' | 'heartbeatTimeout' | 'stuckAfter'
@@ -64,6 +66,8 @@ export interface TaskPolicy {
   /** What is above it tries it again after a timeout: it is told only when no attempt can still be running. */
   retriedAbove: boolean
   extensions: ExtensionRules
+  /** Of a single call, not of a definition; what is below it has it too. */
+  trace: TraceContext | null
   /** Where each limit was set; one that is missing was not set at all. */
   origins: Partial<Record<LimitKey, Origin>>
 }
@@ -92,6 +96,7 @@ export const DEFAULT_POLICY: TaskPolicy = {
   failsOnTimeout: false,
   retriedAbove: false,
   extensions: DEFAULT_EXTENSION_RULES,
+  trace: null,
   origins: {},
 }
 
@@ -173,6 +178,11 @@ export function applyOptions(
   if (options.extensions !== undefined)
     next.extensions = checkExtensions(at, policy.extensions, options.extensions)
   return next
+}
+
+/** `policy` with the trace of a single call, if that has one. */
+export function withTrace(at: string, policy: TaskPolicy, trace: TraceContext | undefined): TaskPolicy {
+  return trace === undefined ? policy : { ...policy, trace: checkTrace(at, trace) }
 }
 
 /** How long all attempts may take when each runs into its limit; null without one. */

@@ -4,6 +4,7 @@ import type { Duration } from '../core/duration.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Progress } from '../core/states.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 import type { TaskPolicy, WorkKind } from './task-policy.ts'
 import { checkTaskOptions } from './task-policy.ts'
 
@@ -50,6 +51,8 @@ export interface TaskContext {
   /** What the last attempt gave to `progress` or `heartbeat`. */
   readonly previousDetails: unknown
   readonly log: Logger
+  /** Of the call it came from, or of what is above it. */
+  readonly trace: TraceContext | null
   /** Milliseconds left until the deadline; Infinity without one. */
   remaining(): number
   /** The work moves: a fraction, or counts. */

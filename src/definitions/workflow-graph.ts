@@ -107,7 +107,7 @@ function strategyText(strategy: JoinStrategy, branches: number | null): string {
 const MAX_LABEL = 80
 
 /** Quoted, and every letter that could end the quote or begin markup as its code. */
-function label(lines: readonly string[]): string {
+export function label(lines: readonly string[]): string {
   const escaped = lines.map((line) => {
     const oneLine = line.replace(/\s+/g, ' ').trim()
     const cut = oneLine.length > MAX_LABEL ? `${oneLine.slice(0, MAX_LABEL).toWellFormed()}…` : oneLine

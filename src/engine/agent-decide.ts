@@ -29,7 +29,7 @@ import {
   withdraw,
 } from './agent-waits.ts'
 import { cancelChild } from './cancel-child.ts'
-import { inheritLimits } from './inherit-limits.ts'
+import { inheritedPolicy } from './inherited-policy.ts'
 import { timeoutReason } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer } from './task-input.ts'
@@ -226,8 +226,8 @@ type WorkStep = Extract<NewStep, { id: string; start: unknown }>
 
 function newChild(draft: AgentDraft, step: WorkStep): NewBelow {
   const { row, now } = draft
-  const policy = inheritLimits(step.policy as TaskPolicy, { above: draft, step, startAt: startOf(step, now) })
   const startAt = startOf(step, now)
+  const policy = inheritedPolicy(step.policy as TaskPolicy, { above: draft, step, startAt })
   const limits = newTaskLimits(policy, now, startAt)
   const isAgent = step.kind === 'agent'
   const hasTime = now < (limits.deadlineAt ?? Infinity)

@@ -42,6 +42,7 @@ export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: numb
     warnings: Object.entries(stored.queued).map(
       ([name, count]) => `${count} of signal '${name}' wait until it asks for them`,
     ),
+    trace: policy.trace?.traceparent ?? null,
   }
 }
 

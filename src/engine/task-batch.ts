@@ -29,8 +29,17 @@ export type Command =
   | { type: 'agent'; agentId: string; input: AgentInput; rootId?: string }
   | { type: 'fire' }
   | { type: 'queue'; name: string }
-  /** Attempts of a process that is gone; `lease`: only those whose lease is over. */
-  | { type: 'lose'; nodeId: string; receipt: Receipt; lease: { renewedAt: number; baseMs: number } | null }
+  /**
+   * Attempts of a process that is silent or, `proven`, gone. `lease`: those whose lease is over; without one those that
+   * ran in that process, and not those in workers that may have outlived it.
+   */
+  | {
+      type: 'lose'
+      nodeId: string
+      receipt: Receipt
+      proven: boolean
+      lease: { renewedAt: number; baseMs: number } | null
+    }
   /** All of one name. */
   | { type: 'schedule'; name: string; count: number; tasks: (now: number) => (NewTask | NewBelow)[] }
 
@@ -65,6 +74,8 @@ export interface Committed {
   newTasks: NewRow[]
   /** The earliest moment anything written here is due. */
   dueAt: number
+  /** All work it has changed, with what is above it. */
+  touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }>
 }
 
 export interface BatchContext {
@@ -132,6 +143,7 @@ export class TaskBatch {
       wish,
       newTasks: [],
       dueAt: Infinity,
+      touched: () => this.#touched(),
     }
   }
 
@@ -162,6 +174,15 @@ export class TaskBatch {
     yield* this.#gatherResults(commands)
     yield* this.#checkHot()
     return this
+  }
+
+  *#touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }> {
+    const { completed, claimed, newTasks, turns } = this.committed
+    for (const { row } of this.#drafts) yield row
+    yield* completed
+    yield* claimed
+    for (const task of newTasks) if ('parentId' in task) yield task
+    for (const { row } of turns) yield row
   }
 
   /** Agents whose turns are here: their next reports come here too. */
@@ -341,10 +362,10 @@ export class TaskBatch {
     return above.some((row) => row !== undefined && this.#agents.stops(row.id))
   }
 
-  *#lose({ nodeId, receipt, lease }: Extract<Command, { type: 'lose' }>): Work<Answer> {
+  *#lose({ nodeId, receipt, proven, lease }: Extract<Command, { type: 'lose' }>): Work<Answer> {
     const { statements } = this.#context
     // It may have come back meanwhile; while its row is locked it cannot.
-    const [gone] = yield* run(statements.lockGone(nodeId, lease?.renewedAt ?? null))
+    const [gone] = yield* run(statements.lockGone(nodeId, proven ? null : (lease?.renewedAt ?? null)))
     if (!gone) return { type: 'lost', count: 0 }
     const { now } = this.committed
     const lost = yield* run(
@@ -353,7 +374,7 @@ export class TaskBatch {
         : statements.liveTasks(nodeId, MAX_FIRED),
     )
     const turnsLost = !lease || lease.renewedAt + lease.baseMs < now
-    if (turnsLost) lost.push(...(yield* run(statements.agents.liveTurns(nodeId, MAX_FIRED))))
+    if (turnsLost) lost.push(...(yield* run(statements.agents.liveTurns(nodeId, MAX_FIRED, lease === null))))
     for (const row of yield* withRoots(statements, this.#rows, lost))
       this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'lost', nodeId, receipt })
     return { type: 'lost', count: lost.length }

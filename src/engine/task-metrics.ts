@@ -85,6 +85,17 @@ export class TaskMetrics {
     'type',
     'policy',
   ])
+  readonly #transfers = this.#counter(
+    'curfew_attempt_transfers_total',
+    'Attempts and turns that workers came back with',
+    ['answer'],
+  )
+  readonly #workers = new Gauge({
+    name: 'curfew_workers',
+    help: 'Workers of other processes by state',
+    labelNames: ['state'],
+    registers: [this.registry],
+  })
   readonly #slots = new Gauge({
     name: 'curfew_slots',
     help: 'Slots of this process by state',
@@ -149,6 +160,14 @@ export class TaskMetrics {
 
   repaired(): void {
     this.#repaired.inc()
+  }
+
+  transferred(answer: 'accepted' | 'rejected', count: number): void {
+    this.#transfers.labels(answer).inc(count)
+  }
+
+  workers(states: Record<'attached' | 'silent', number>): void {
+    for (const [state, count] of Object.entries(states)) this.#workers.labels(state).set(count)
   }
 
   slots(states: Record<'taken' | 'free' | 'abandoned', number>): void {

@@ -39,6 +39,7 @@ export function parsed<T>(text: string | null): T | null {
 }
 
 export function taskView(row: TaskRow) {
+  const policy = readablePolicy(row.policy)
   return {
     id: row.id,
     kind: workKind(row),
@@ -58,13 +59,14 @@ export function taskView(row: TaskRow) {
     deadlineAt: row.deadlineAt,
     attemptDeadlineAt: row.attemptDeadlineAt,
     timeoutKind: row.timeoutKind,
-    timeoutMs: timeoutMsOf(row.timeoutKind, readablePolicy(row.policy)),
+    timeoutMs: timeoutMsOf(row.timeoutKind, policy),
     failure: parsed<Failure>(row.failure),
     receipt: row.receipt,
     progress: parsed<Progress>(row.progress),
     details: parsed<unknown>(row.details),
-    output: row.output,
+    output: parsed<unknown>(row.output),
     parentId: row.parentId,
+    trace: policy.trace?.traceparent ?? null,
   }
 }
 
@@ -172,6 +174,7 @@ export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: 
         ? ['every slot of this process is held by a handler that ignored its signal: it starts nothing']
         : []),
     ],
+    trace: policy.trace?.traceparent ?? null,
   }
 }
 

@@ -1,10 +1,9 @@
 /** The two leases of a process, and what hangs on them. */
 import { assert } from '../core/errors.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 
 /** Who may decide. */
 export const LEADERSHIP_MS = 3_000
-/** Without a renewal for so long a process stops its attempts. */
-export const ORPHAN_GRACE_MS = 5_000
 /** For the kill to be verified and for clocks that drift, after the orphan grace and the attempt's own grace. */
 const LEASE_MARGIN_MS = 5_000
 /** An attempt's lease is this and its own grace. */

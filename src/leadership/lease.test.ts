@@ -3,7 +3,8 @@ import type { Clock } from '../core/clock.ts'
 import { StoreTime } from '../store/store-time.ts'
 import type { HeartbeatRow } from './heartbeat.ts'
 import { Lease } from './lease.ts'
-import { LEADERSHIP_MS, ORPHAN_GRACE_MS } from './lease-times.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
+import { LEADERSHIP_MS } from './lease-times.ts'
 
 const STORE_START = 1_000_000
 const QUIET_MS = 10_000

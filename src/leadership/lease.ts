@@ -3,10 +3,11 @@
  * On PostgreSQL a driver renews them; over a SQLite file the lock of the file is the lease, and it cannot be lost.
  */
 import type { Clock } from '../core/clock.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import type { Fence } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { HeartbeatRow } from './heartbeat.ts'
-import { LEADERSHIP_MS, ORPHAN_GRACE_MS } from './lease-times.ts'
+import { LEADERSHIP_MS } from './lease-times.ts'
 import type { NodeRow } from './node-statements.ts'
 
 export interface Beat {
@@ -52,6 +53,11 @@ export class Lease {
   /** Could not renew for so long that its attempts have to stop. */
   get orphaned(): boolean {
     return this.#clock.monotonic() - this.#renewedAt > ORPHAN_GRACE_MS
+  }
+
+  /** How long ago it was renewed: what attempts stand on. */
+  get ageMs(): number {
+    return this.#clock.monotonic() - this.#renewedAt
   }
 
   get peers(): readonly NodeRow[] {

@@ -71,6 +71,16 @@ export class NodeStatements {
     return { sql: `select value from ${this.#s}meta where key = $1`, params: [key] }
   }
 
+  /** Counts up, and answers where it is. */
+  nextMeta(key: string): Statement<{ value: string }> {
+    const int = this.#s ? 'bigint' : 'integer'
+    return {
+      sql: `insert into ${this.#s}meta (key, value) values ($1, '1') on conflict (key) do update
+        set value = cast(cast(meta.value as ${int}) + 1 as text) returning value`,
+      params: [key],
+    }
+  }
+
   /** A number that only ever rises. */
   raiseMeta(key: string, value: number): Statement {
     return {

@@ -15,6 +15,8 @@ import { Worker } from '../worker/worker.ts'
 import type { Engine, EngineWorker } from './engine.ts'
 import { openEngine } from './engine.ts'
 
+const NOBODY_ASKS = { held: () => ({ attempts: [], turns: [] }), stopAll: () => undefined }
+
 async function startEngine(world: World, worker: (engine: Engine) => EngineWorker): Promise<Engine> {
   const randomness = new SystemRandomness()
   const engine = await openEngine({
@@ -76,6 +78,7 @@ class HandWorker implements EngineWorker {
         if (message.type === 'start') this.given.push(...message.assignments)
         if (message.type === 'stop') this.stops.push(message.reason)
       },
+      NOBODY_ASKS,
     )
   }
 
@@ -104,9 +107,11 @@ onEachStore('the port between worker and manager', (test) => {
       return copy
     }
     const wire = (port: ManagerPort): ManagerPort => ({
-      attach: (hello, down) => {
-        const session = port.attach(cross(hello, 'hello'), (message: DownMessage) =>
-          down(cross(message, `down ${message.type}`)),
+      attach: (hello, down, worker) => {
+        const session = port.attach(
+          cross(hello, 'hello'),
+          (message: DownMessage) => down(cross(message, `down ${message.type}`)),
+          worker,
         )
         return {
           ...session,
@@ -292,8 +297,8 @@ onEachStore('the port between worker and manager', (test) => {
     const reasons: StopReason[] = []
     // A manager that has forgotten the attempt, as after a takeover: it calls every beat stale.
     const forgetful = (port: ManagerPort): ManagerPort => ({
-      attach: (hello, down) => {
-        const session = port.attach(hello, down)
+      attach: (hello, down, worker) => {
+        const session = port.attach(hello, down, worker)
         return {
           ...session,
           detach: () => session.detach(),
@@ -327,8 +332,8 @@ onEachStore('the port between worker and manager', (test) => {
     let reachable = true
     // The line is dead from the third second on: nothing comes down, nothing is answered.
     const cut = (port: ManagerPort): ManagerPort => ({
-      attach: (hello, down) => {
-        const session = port.attach(hello, (message) => reachable && down(message))
+      attach: (hello, down, worker) => {
+        const session = port.attach(hello, (message) => reachable && down(message), worker)
         return {
           ...session,
           detach: () => session.detach(),

@@ -4,6 +4,7 @@ import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import { NodeStatements } from '../leadership/node-statements.ts'
 import { openStore } from '../store/open-store.ts'
 import { PostgresStore } from '../store/postgres/postgres-store.ts'
@@ -11,12 +12,14 @@ import { run } from '../store/statement.ts'
 import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreError } from '../store/store-error.ts'
-import { StoreTime } from '../store/store-time.ts'
+import type { StoreTime } from '../store/store-time.ts'
 import type { ManagerPort } from '../wire/worker-port.ts'
 import { LocalTaskService } from './local-task-service.ts'
 import { Manager } from './manager.ts'
 import type { Attempts } from './membership.ts'
 import { Membership, signIn } from './membership.ts'
+import { readTime } from './read-time.ts'
+import { RemoteWorkers } from './remote-workers.ts'
 import { SettledWaiters } from './settled-waiters.ts'
 import { Sweeper } from './sweeper.ts'
 
@@ -48,7 +51,8 @@ export async function openEngine(options: EngineOptions): Promise<Engine> {
     const time = await readTime(store, clock)
     const queues = await setQueues(store, options)
     const epoch = await signIn(store, time, nodeId)
-    return new Engine(options, { store, time, nodeId, epoch, queues })
+    const fence = await raiseFence(store)
+    return new Engine(options, { store, time, nodeId, epoch, fence, queues })
   } catch (error) {
     await store.close()
     throw error
@@ -68,13 +72,24 @@ export class Engine {
   readonly #manager: Manager
   readonly #waiters: SettledWaiters
   readonly #sweeper: Sweeper
+  readonly workers: RemoteWorkers
+  readonly #fence: number
   #leave: (() => void) | null = null
   #failed: StoreError | null = null
+  #closed = false
+  #started = false
   #onFailed: () => void = () => undefined
 
   constructor(
     options: EngineOptions,
-    opened: { store: Store; time: StoreTime; nodeId: string; epoch: number; queues: QueueRow[] },
+    opened: {
+      store: Store
+      time: StoreTime
+      nodeId: string
+      epoch: number
+      fence: number
+      queues: QueueRow[]
+    },
   ) {
     const { clock, randomness, logger, ids } = options
     const { store, time, nodeId } = opened
@@ -107,7 +122,15 @@ export class Engine {
         storeFailed: (error) => this.#fail(error),
       },
     })
+    this.#fence = opened.fence
+    this.workers = new RemoteWorkers({
+      ...{ nodeId, manager: this.#manager, store, time, clock, logger },
+      fence: () => this.#membership?.lease.fence() ?? null,
+    })
     this.service = new LocalTaskService({
+      workers: this.workers,
+      fence: () => this.#fence,
+      ready: () => this.ready,
       nodeId,
       manager: this.#manager,
       waiters: this.#waiters,
@@ -129,6 +152,33 @@ export class Engine {
     })
   }
 
+  /** It may decide: the store answers, its lease is renewed, and it is not closing. */
+  get ready(): boolean {
+    return (
+      this.#started &&
+      !this.#closed &&
+      !this.#failed &&
+      !this.#manager.paused &&
+      (this.#membership?.lease.leading ?? true)
+    )
+  }
+
+  /** Where others find this process; over a file it stands in its lock. */
+  setSocket(path: string | null): void {
+    this.#store.lock?.setSocket(path)
+  }
+
+  /** What listens for others has to know. */
+  get serving() {
+    const { nodeId, workers, service } = this
+    const { clock, logger } = this.#options
+    return {
+      ...{ nodeId, workers, service, manager: this.#manager, clock, logger },
+      ready: () => this.ready,
+      leaseAgeMs: () => this.#membership?.lease.ageMs ?? 0,
+    }
+  }
+
   get failed(): boolean {
     return this.#failed !== null
   }
@@ -140,6 +190,7 @@ export class Engine {
     if (!this.#membership) await this.#recover()
     this.#manager.watcher.look()
     worker.attach(this.#manager)
+    this.#started = true
     this.#leave =
       this.#options.clock.virtual?.join({
         idle: () =>
@@ -155,6 +206,7 @@ export class Engine {
   }
 
   stopClaiming(): void {
+    this.#closed = true
     this.#manager.desk.stopClaiming()
     this.#manager.turns.stopClaiming()
   }
@@ -167,8 +219,10 @@ export class Engine {
   }
 
   async close(): Promise<void> {
+    this.#closed = true
     this.#leave?.()
     this.#sweeper.close()
+    this.workers.close()
     const leftBehind = this.#manager.desk.slots().length > 0
     if (!this.#failed && !this.#membership && leftBehind) await this.#letGo()
     this.#waiters.close()
@@ -215,18 +269,43 @@ export class Engine {
       if (goneAt === null) await this.#options.endLeftovers(id)
       const now = this.#time.now()
       await this.#store.write(null, () => run(this.#nodes.setGone(id, now)))
-      for (;;) {
-        const answer = await this.#manager.submit({
-          type: 'lose',
-          nodeId: id,
-          receipt: 'killed',
-          lease: null,
-        })
-        if (answer.type !== 'lost' || answer.count < MAX_FIRED) break
-      }
+      await this.#lose(id, null)
+      const live = await this.#store.read(() => run(this.#store.statements.liveAttempts(id)))
+      if (live.length) this.#awaitWorkersOf(id, now)
     }
     const now = this.#time.now()
     await this.#store.write(null, () => run(this.#nodes.removeGone(now + 1)))
+  }
+
+  async #lose(nodeId: string, lease: { renewedAt: number; baseMs: number } | null): Promise<void> {
+    const receipt = lease ? 'unreachable' : 'killed'
+    for (;;) {
+      const answer = await this.#manager.submit({ type: 'lose', nodeId, receipt, proven: true, lease })
+      if (answer.type !== 'lost' || answer.count < MAX_FIRED) return
+    }
+  }
+
+  /** What its workers run outlived it: they have until the end of their lease to come back with it. */
+  #awaitWorkersOf(nodeId: string, renewedAt: number): void {
+    const { clock, logger } = this.#options
+    const look = async () => {
+      if (this.#closed) return
+      await this.#lose(nodeId, { renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS })
+      const live = await this.#store.read(() => run(this.#store.statements.liveAttempts(nodeId)))
+      if (live.length) arm(1_000)
+    }
+    const arm = (delayMs: number) =>
+      clock.setTimer(delayMs, () => {
+        look().catch((error: Error) => {
+          if (this.#closed) return
+          logger.warn(
+            { error: error.message },
+            'looking after workers that are silent failed; it is tried again',
+          )
+          arm(1_000)
+        })
+      })
+    arm(ATTEMPT_LEASE_BASE_MS + 1)
   }
 
   async #askSettled(ids: string[]): Promise<string[]> {
@@ -244,23 +323,6 @@ export class Engine {
   }
 }
 
-/** Store time goes on from the highest ever written, whatever the clock says. */
-async function readTime(store: Store, clock: Clock): Promise<StoreTime> {
-  const statements = new NodeStatements(store.dialect)
-  // The highest of a few readings: a busy event loop makes one look older than it is.
-  let best = { raw: 0, arrivedAt: Infinity }
-  for (let i = 0; i < 3; i++) {
-    const raw = await store.readClock()
-    const arrivedAt = clock.monotonic()
-    if (raw - arrivedAt > best.raw - best.arrivedAt) best = { raw, arrivedAt }
-  }
-  const { raw, arrivedAt } = best
-  const key = store.dialect === 'postgres' ? 'clock_correction' : 'clock_mark'
-  const [row] = await store.read(() => run(statements.readMeta(key)))
-  const kept = Number(row?.value ?? 0)
-  return new StoreTime(clock, store.dialect === 'postgres' ? raw + kept : Math.max(raw, kept), arrivedAt)
-}
-
 async function setQueues(store: Store, { queues, taskQueues }: EngineOptions): Promise<QueueRow[]> {
   const { statements } = store
   return store.write(null, function* () {
@@ -269,5 +331,14 @@ async function setQueues(store: Store, { queues, taskQueues }: EngineOptions): P
     for (const { name, concurrency } of queues.toSorted((a, b) => (a.name < b.name ? -1 : 1)))
       yield* run(statements.setQueue(name, concurrency))
     return yield* run(statements.queues())
+  })
+}
+
+/** Rises with every process that signs in: an answer or a request with a lower one is an old leader's. */
+async function raiseFence(store: Store): Promise<number> {
+  const statements = new NodeStatements(store.dialect)
+  return store.write(null, function* () {
+    const [row] = yield* run(statements.nextMeta('fence'))
+    return Number(row?.value ?? 1)
   })
 }

@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { Statement } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
-import type { Store } from '../store/store.ts'
+import type { ReadStore } from '../store/store.ts'
 
 const MOST_AT_ONCE = 500
 
@@ -13,13 +13,13 @@ interface Wanted<Row> {
 }
 
 export class GatheredReads<Row extends { id: string }> {
-  readonly #store: Store
+  readonly #store: ReadStore
   readonly #clock: Clock
   readonly #statement: (ids: string[]) => Statement<Row>
   #wanted: Wanted<Row>[] = []
   #reading = 0
 
-  constructor(store: Store, clock: Clock, statement: (ids: string[]) => Statement<Row>) {
+  constructor(store: ReadStore, clock: Clock, statement: (ids: string[]) => Statement<Row>) {
     this.#store = store
     this.#clock = clock
     this.#statement = statement

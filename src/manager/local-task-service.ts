@@ -2,27 +2,19 @@
 
 import type { Clock } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
-import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
-import { MAX_PAGE } from '../core/limits.ts'
-import { idPrefix, JOB, WORKFLOW } from '../core/own-work.ts'
+import { idPrefix } from '../core/own-work.ts'
 import type { CancelAnswer } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import { encodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
-import type { WaitedFor } from '../engine/agent-view.ts'
-import { explainAgent, MAX_SHOWN } from '../engine/agent-view.ts'
-import { explainTree, MAX_EXPLAINED } from '../engine/explain-tree.ts'
-import type { Answer } from '../engine/task-batch.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
-import { attemptViews, explainTask, taskEvents, taskView } from '../engine/task-view.ts'
 import { CANCEL_MEMBER } from '../graph/job-run.ts'
-import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
-import type { TaskRow } from '../store/task-row.ts'
+import { PROTOCOL_MAX, VERSION } from '../wire/protocol.ts'
 import type { MemberView, RunView } from '../wire/run-view.ts'
 import type {
   AttemptView,
@@ -32,17 +24,22 @@ import type {
   ScheduledTask,
   ScheduleRequest,
   Settled,
+  StatusView,
+  SubmitRequest,
+  Submitted,
   TaskEventView,
   TaskService,
   TaskView,
-  WaitView,
+  WatchView,
+  WorkerView,
 } from '../wire/task-service.ts'
-import { GatheredReads } from './gathered-reads.ts'
 import type { MemberCancel } from './job-views.ts'
-import { memberCancel, memberViews } from './job-views.ts'
+import { memberCancel } from './job-views.ts'
 import type { Manager } from './manager.ts'
-import { runView } from './run-views.ts'
+import type { RemoteWorkers } from './remote-workers.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
+import { memberOf, refused, TaskReader, unexpected } from './task-reader.ts'
+import { watchStream } from './watch-stream.ts'
 
 interface Parts {
   nodeId: string
@@ -52,22 +49,24 @@ interface Parts {
   time: StoreTime
   clock: Clock
   ids: IdSource
+  workers: RemoteWorkers
+  fence(): number
+  ready(): boolean
 }
 
 export class LocalTaskService implements TaskService {
   readonly #parts: Parts
-  readonly #rows: GatheredReads<TaskRow>
-  readonly #outcomes: GatheredReads<Pick<TaskRow, 'id' | 'status' | 'settledAt' | 'output'>>
+  readonly #reader: TaskReader
+  #submit: ((request: SubmitRequest) => Promise<Submitted>) | null = null
 
   constructor(parts: Parts) {
     this.#parts = parts
-    const { store, clock } = parts
-    this.#rows = new GatheredReads(store, clock, (ids) => store.statements.readTasks(ids))
-    this.#outcomes = new GatheredReads(store, clock, (ids) => store.statements.outcomes(ids))
+    const { store, time, clock, manager } = parts
+    this.#reader = new TaskReader({ store, time, clock, slotStates: () => manager.desk.slotStates() })
   }
 
   get idle(): boolean {
-    return this.#rows.idle && this.#outcomes.idle
+    return this.#reader.idle
   }
 
   async schedule({ kind, name, title, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
@@ -76,7 +75,10 @@ export class LocalTaskService implements TaskService {
     const checked = policy as TaskPolicy
     if (kind === 'task') await manager.knowQueue(checked.queue)
     const policyText = encodePolicy(checked)
-    const named = tasks.map((task) => ({ ...task, id: ids.next(idPrefix({ kind, name }), time.now()) }))
+    const named = tasks.map((task) => ({
+      ...task,
+      id: task.id ?? ids.next(idPrefix({ kind, name }), time.now()),
+    }))
     const build = (now: number): (NewTask | NewBelow)[] => {
       const startAt = 'at' in start ? Math.max(start.at, now) : now + start.delayMs
       const limits = newTaskLimits(checked, now, startAt)
@@ -100,16 +102,86 @@ export class LocalTaskService implements TaskService {
       return named.map(({ id, key, input }) => ({ ...shared, id, key, input }))
     }
     const bytes = tasks.reduce((sum, { input }) => sum + input.length, 0)
-    const answer = await manager.submit(
-      { type: 'schedule', name, count: tasks.length, tasks: build },
-      { bytes, rows: tasks.length },
-    )
-    return answer.type === 'scheduled' ? answer.tasks : unexpected(answer)
+    try {
+      const answer = await manager.submit(
+        { type: 'schedule', name, count: tasks.length, tasks: build },
+        { bytes, rows: tasks.length },
+      )
+      if (answer.type !== 'scheduled') return unexpected(answer)
+      return answer.tasks.map((task, i) => (task.id === tasks[i]?.id ? { ...task, existing: false } : task))
+    } catch (error) {
+      const known = await this.#scheduledBefore(name, tasks)
+      if (known) return known
+      throw error
+    }
   }
 
-  async get(id: string): Promise<TaskView | null> {
-    const row = await this.#rows.read(id)
-    return row && taskView(row)
+  /** The same request has come before: its caller did not hear the answer. */
+  async #scheduledBefore(name: string, tasks: ScheduleRequest['tasks']): Promise<ScheduledTask[] | null> {
+    const { store } = this.#parts
+    const ids = tasks.flatMap(({ id }) => id ?? [])
+    if (ids.length < tasks.length) return null
+    const rows = await store.read(() => run(store.statements.readTasks(ids)))
+    const same = new Set(rows.filter((row) => row.name === name).map(({ id }) => id))
+    return ids.every((id) => same.has(id)) ? ids.map((id) => ({ id, existing: false })) : null
+  }
+
+  /** By whom names and definitions are understood. */
+  setSubmit(submit: (request: SubmitRequest) => Promise<Submitted>): void {
+    this.#submit = submit
+  }
+
+  submit(request: SubmitRequest): Promise<Submitted> {
+    return this.#submit ? this.#submit(request) : Promise.reject(new Error('curfew: nobody submits'))
+  }
+
+  watch(id: string, lastSequence: number, signal: AbortSignal): AsyncIterable<WatchView> {
+    const { manager, clock, store } = this.#parts
+    const parts = {
+      ...{ watchers: manager.watchers, clock, lookEveryMs: LOOK_EVERY_MS[store.dialect] },
+      record: (of: string) => this.#reader.record(of),
+    }
+    return watchStream(parts, id, lastSequence, signal)
+  }
+
+  async workers(): Promise<WorkerView[]> {
+    return this.#parts.workers.list()
+  }
+
+  async serverStatus(): Promise<StatusView> {
+    const { nodeId, store, time, workers, fence, ready } = this.#parts
+    return {
+      ...{ nodeId, version: VERSION, protocol: PROTOCOL_MAX, store: store.dialect },
+      ...{ ready: ready(), now: time.now(), workers: workers.size, fence: fence() },
+    }
+  }
+
+  get(id: string): Promise<TaskView | null> {
+    return this.#reader.get(id)
+  }
+
+  list(request: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
+    return this.#reader.list(request)
+  }
+
+  attempts(id: string): Promise<AttemptView[]> {
+    return this.#reader.attempts(id)
+  }
+
+  events(id: string): Promise<TaskEventView[]> {
+    return this.#reader.events(id)
+  }
+
+  explain(id: string): Promise<Explanation> {
+    return this.#reader.explain(id)
+  }
+
+  run(id: string): Promise<RunView> {
+    return this.#reader.run(id)
+  }
+
+  members(id: string): Promise<MemberView[]> {
+    return this.#reader.members(id)
   }
 
   async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
@@ -120,7 +192,7 @@ export class LocalTaskService implements TaskService {
       const told = Promise.withResolvers<Settled | null>()
       const forget = waiters.add(id, told.resolve)
       try {
-        const settled = await this.#outcome(id)
+        const settled = await this.#reader.outcome(id)
         if (settled) return settled
         if (clock.monotonic() >= until) return null
         const known = await (until === Infinity ? told.promise : this.#within(told.promise, until))
@@ -164,84 +236,6 @@ export class LocalTaskService implements TaskService {
     if (answer.type !== 'accepted') refused(id, answer)
   }
 
-  async attempts(id: string): Promise<AttemptView[]> {
-    const { row, attempts } = await this.#record(id)
-    if (row.kind === 'task') return attemptViews(row, attempts)
-    const { statements } = this.#parts.store
-    return this.#parts.store.read(function* () {
-      const views: AttemptView[] = row.receipt === 'abandoned' ? attemptViews(row, attempts) : []
-      for (let after = '', more = true; more; ) {
-        const page = yield* run(statements.agents.cancelledBelow(id, after, MAX_PAGE))
-        for (const task of page) views.push(...attemptViews(task, yield* run(statements.attempts(task.id))))
-        more = page.length === MAX_PAGE
-        after = page.at(-1)?.id ?? ''
-      }
-      return views
-    })
-  }
-
-  async events(id: string): Promise<TaskEventView[]> {
-    const { row, attempts, events } = await this.#record(id)
-    return taskEvents(row, attempts, events).map((event) => ({ ...event }))
-  }
-
-  async explain(id: string): Promise<Explanation> {
-    const { row, attempts, waitedFor } = await this.#record(id)
-    const now = this.#parts.time.now()
-    const { free, taken, abandoned } = this.#parts.manager.desk.slotStates()
-    const own =
-      row.kind === 'agent'
-        ? explainAgent(row, waitedFor, now)
-        : explainTask(row, attempts, now, abandoned > 0 && free + taken === 0)
-    const { store } = this.#parts
-    const tree = await store.read(function* () {
-      const above = yield* run(store.statements.agents.above(id))
-      const below = row.kind === 'agent' ? yield* run(store.statements.agents.below(id, MAX_EXPLAINED)) : []
-      return explainTree(row, { above, below, now })
-    })
-    const waits =
-      row.name === WORKFLOW && !isEnded(row.status) ? await this.#withJoins(row, own.waits) : own.waits
-    return { ...tree, ...own, waits }
-  }
-
-  /** What a workflow waits for besides its work are joins: its timers are theirs. */
-  async #withJoins(row: TaskRow, waits: readonly WaitView[]): Promise<WaitView[]> {
-    const { store } = this.#parts
-    const { joins } = await store.read(() => runView(store.statements, row))
-    const since = waits[0]?.since ?? row.createdAt
-    return [
-      ...waits.filter(({ what }) => what !== 'time'),
-      ...joins
-        .filter(({ arrived, fired }) => arrived > 0 && !fired)
-        .map(({ transition, deadlineAt }) => ({
-          ...{ what: 'join' as const, id: null, name: transition, status: null },
-          ...{ since, until: deadlineAt },
-        })),
-    ]
-  }
-
-  async list({ cursor, ...filter }: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    const { store } = this.#parts
-    const rows = await store.read(() => run(store.statements.listTasks({ ...filter, after: cursor })))
-    return {
-      tasks: rows.map(taskView),
-      cursor: rows.length === filter.limit ? (rows.at(-1)?.id ?? null) : null,
-    }
-  }
-
-  async run(id: string): Promise<RunView> {
-    const { store } = this.#parts
-    const { row } = await this.#record(id)
-    if (row.name !== WORKFLOW) refused(id, { type: 'unchanged', reason: 'it is not a workflow' })
-    return store.read(() => runView(store.statements, row))
-  }
-
-  async members(id: string): Promise<MemberView[]> {
-    const { store } = this.#parts
-    const row = (await this.#rows.read(id)) ?? refused(id, { type: 'not_found' })
-    return store.read(() => memberViews(store.statements, jobRow(row)))
-  }
-
   /** Its intent stands in the job's row before it is answered. */
   async cancelMember(
     jobId: string,
@@ -249,8 +243,8 @@ export class LocalTaskService implements TaskService {
     { dependents, requestId }: { dependents: boolean; requestId: string | null },
   ): Promise<CancelAnswer> {
     const { store, manager } = this.#parts
-    const row = await this.#rows.read(jobId)
-    const about = row && (await store.read(() => memberCancel(store.statements, jobRow(row), id)))
+    const row = await this.#reader.job(jobId)
+    const about = row && (await store.read(() => memberCancel(store.statements, row, id)))
     if (!about) return 'not_found'
     const { status } = about
     const answer = await manager.submit({
@@ -276,7 +270,7 @@ export class LocalTaskService implements TaskService {
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
     for (let waitMs = FIRST_LOOK_MS; ; waitMs = Math.min(waitMs * 2, LONGEST_LOOK_MS)) {
       const members = await this.members(jobId)
-      const member = members.find((one) => one.id === id) ?? noMember(jobId, id, members)
+      const member = memberOf(jobId, id, members)
       const leftMs = until - clock.monotonic()
       if (member.runId === null && isEnded(member.status)) return member
       if (member.runId === null && leftMs <= 0) return null
@@ -292,8 +286,22 @@ export class LocalTaskService implements TaskService {
 
   async metrics(): Promise<MetricView[]> {
     const { manager } = this.#parts
-    manager.metrics.slots(manager.desk.slotStates())
+    this.#measure()
     return (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
+  }
+
+  /** As Prometheus reads them. */
+  async exposition(): Promise<{ text: string; contentType: string }> {
+    const { registry } = this.#parts.manager.metrics
+    this.#measure()
+    return { text: await registry.metrics(), contentType: registry.contentType }
+  }
+
+  #measure(): void {
+    const { manager, workers } = this.#parts
+    manager.metrics.slots(manager.desk.slotStates())
+    const attached = workers.list().filter(({ status }) => status === 'attached').length
+    manager.metrics.workers({ attached, silent: workers.size - attached })
   }
 
   /** What is told until then, or null. */
@@ -305,33 +313,10 @@ export class LocalTaskService implements TaskService {
     over.abort()
     return known
   }
-
-  async #outcome(id: string): Promise<Settled | null> {
-    const row = (await this.#outcomes.read(id)) ?? refused(id, { type: 'not_found' })
-    if (row.settledAt === null) return null
-    if (row.status === 'completed') return { status: 'completed', output: row.output ?? 'null' }
-    const whole = (await this.#rows.read(id)) ?? refused(id, { type: 'not_found' })
-    return { status: 'not_completed', task: taskView(whole) }
-  }
-
-  async #record(id: string): Promise<{
-    row: TaskRow
-    attempts: AttemptRow[]
-    events: EventRow[]
-    waitedFor: WaitedFor[]
-  }> {
-    const { statements } = this.#parts.store
-    return this.#parts.store.read(function* () {
-      const [row] = yield* run(statements.readTasks([id]))
-      const attempts = yield* run(statements.attempts(id))
-      const events = yield* run(statements.events(id))
-      const waitedFor = row?.kind === 'agent' ? yield* run(statements.agents.waitedFor(id, MAX_SHOWN)) : []
-      return { row: row ?? refused(id, { type: 'not_found' }), attempts, events, waitedFor }
-    })
-  }
 }
 
-const WORDS: Record<string, string> = { g: 'agent', w: 'workflow', j: 'job' }
+/** What peers commit is seen by looking; in one process that is a backstop. */
+const LOOK_EVERY_MS = { postgres: 1_000, sqlite: 10_000 }
 
 /** How soon and how rarely a workflow that has no run yet is looked at again. */
 const FIRST_LOOK_MS = 20
@@ -339,29 +324,6 @@ const LONGEST_LOOK_MS = 1_000
 
 /** Of an agent that was started alone. */
 const NOTHING_ABOVE = { parentId: null, rootId: null, step: null, detached: 0 } as const
-
-function refused(id: string, answer: Answer, what = WORDS[id[0] ?? ''] ?? 'task'): never {
-  if (answer.type === 'not_found') {
-    throw new CurfewError('not_found', `there is no ${what} ${id}`, {
-      hint: 'Records are removed some time after their end (retention, 7 days by default).',
-      fields: { id },
-    })
-  }
-  if (answer.type === 'unchanged')
-    throw new CurfewError('refused', `${what} ${id}: ${answer.reason}`, { fields: { id } })
-  return unexpected(answer)
-}
-
-function jobRow(row: TaskRow): TaskRow {
-  return row.name === JOB ? row : refused(row.id, { type: 'unchanged', reason: 'it is not a job' })
-}
-
-function noMember(jobId: string, id: string, members: readonly MemberView[]): never {
-  throw new CurfewError('not_found', `job ${jobId} has no workflow '${id}'`, {
-    hint: `It has ${members.map((one) => one.id).join(', ')}.`,
-    fields: { jobId, id },
-  })
-}
 
 /** The run of one that it waits for, at any depth. */
 function runningBefore(member: MemberView, members: readonly MemberView[]): string | null {
@@ -373,8 +335,4 @@ function runningBefore(member: MemberView, members: readonly MemberView[]): stri
     for (const other of dependsOn) before.add(other)
   }
   return null
-}
-
-function unexpected(answer: Answer): never {
-  throw new Error(`curfew: unexpected answer ${answer.type}`)
 }

@@ -8,7 +8,7 @@ import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { WorkKind } from '../core/own-work.ts'
-import { workKind, workName } from '../core/own-work.ts'
+import { isOwnRun, workKind, workName } from '../core/own-work.ts'
 import { AgentMemory } from '../engine/agent-memory.ts'
 import { commitBatch } from '../engine/commit-batch.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
@@ -30,6 +30,8 @@ import { DeadlineWatcher } from './deadline-watcher.ts'
 import { journalPage } from './journal-pages.ts'
 import { Queues } from './queues.ts'
 import { TurnDesk } from './turn-desk.ts'
+import { Watchers } from './watchers.ts'
+import type { ExpectedWork } from './worker-desk.ts'
 import { WorkerDesk } from './worker-desk.ts'
 
 export interface ManagerOptions {
@@ -64,6 +66,7 @@ export class Manager implements ManagerPort {
   readonly #options: ManagerOptions
   readonly #funnel: Funnel<Command, Answer, Committed>
   readonly #memory = new AgentMemory()
+  readonly watchers = new Watchers()
   readonly desk: WorkerDesk
   readonly turns: TurnDesk
 
@@ -81,6 +84,7 @@ export class Manager implements ManagerPort {
       failed: (error) => options.told.storeFailed(error),
     })
     this.turns = new TurnDesk({
+      nodeId: options.nodeId,
       ids: options.ids,
       time: options.time,
       logger: options.logger,
@@ -189,10 +193,13 @@ export class Manager implements ManagerPort {
   async letGo(): Promise<void> {
     const { nodeId } = this.#options
     await Promise.all(
-      this.desk.slots().map(({ assignment: { taskId, token } }) => {
-        const input = { type: 'lost', nodeId, receipt: 'unreachable', token } as const
-        return this.submit({ type: 'input', taskId, input })
-      }),
+      this.desk
+        .slots()
+        .filter(({ session }) => !session.remote)
+        .map(({ assignment: { taskId, token } }) => {
+          const input = { type: 'lost', nodeId, receipt: 'unreachable', token } as const
+          return this.submit({ type: 'input', taskId, input })
+        }),
     )
   }
 
@@ -215,7 +222,7 @@ export class Manager implements ManagerPort {
       chance: () => randomness.next(),
     }
     // What is scheduled in this batch can be claimed in it too.
-    const expected = { tasks: 0, turns: 0 }
+    const expected: ExpectedWork = { tasks: 0, names: [], ownTurns: 0, turns: 0 }
     for (const command of commands) this.#expectWork(command, expected)
     const wish = first ? this.desk.wish(expected) : null
     try {
@@ -229,19 +236,20 @@ export class Manager implements ManagerPort {
   }
 
   /** Counts the tasks and turns that may start because of it. */
-  #expectWork(command: Command, expected: { tasks: number; turns: number }): void {
+  #expectWork(command: Command, expected: ExpectedWork): void {
     if (command.type === 'schedule') {
-      if (this.desk.runs(command.name)) expected.tasks += command.count
+      if (this.desk.runs(command.name)) expectTasks(expected, command.name, command.count)
       if (this.turns.runs(command.name)) this.turns.woken()
     } else if (command.type === 'agent' && command.input.type === 'turn') {
       for (const step of command.input.steps) {
-        if (step.kind === 'task') expected.tasks++
+        if (step.kind === 'task') expectTasks(expected, step.name, 1)
         if (step.kind === 'agent') this.turns.woken()
       }
     }
-    if (command.type === 'input' ? command.scope !== null : command.type === 'fire') expected.turns++
+    if (command.type === 'fire') expected.turns++
+    if (command.type === 'input' && command.scope !== null) expectTurn(expected, command.scope?.parentId)
     // What ends a turn frees the slot for the next.
-    if (command.type === 'agent' && command.input.type !== 'turn') expected.turns++
+    if (command.type === 'agent' && command.input.type !== 'turn') expectTurn(expected, command.agentId)
   }
 
   #livePeers(): string[] {
@@ -253,6 +261,7 @@ export class Manager implements ManagerPort {
     const { told, logger } = this.#options
     const { wish, claimed, now } = committed
     if (committed.dueAt < Infinity) this.watcher.hint(committed.dueAt)
+    if (!this.watchers.none) this.watchers.touched(committed.touched())
     for (const { row, event } of committed.recorded) {
       this.metrics.recorded(row, event)
       if (event.type === 'agent_timed_out') {
@@ -341,6 +350,16 @@ export class Manager implements ManagerPort {
     const [row] = await store.read(() => run(store.statements.nextDue(peers, horizon)))
     return row?.dueAt ?? null
   }
+}
+
+function expectTasks(expected: ExpectedWork, name: string, count: number): void {
+  expected.tasks += count
+  if (!expected.names.includes(name)) expected.names.push(name)
+}
+
+function expectTurn(expected: ExpectedWork, agentId: string | undefined): void {
+  if (agentId !== undefined && isOwnRun(agentId)) expected.ownTurns++
+  else expected.turns++
 }
 
 const CALLED: Record<WorkKind, string> = { task: 'Task', agent: 'Agent', workflow: 'Workflow', job: 'Job' }

@@ -59,6 +59,9 @@ export class PeerWatch {
     if (peer.goneAt !== null) {
       if (this.#takenOver.get(peer.id) !== peer.goneAt) {
         await this.takeOver(peer.id, 'killed')
+        const leaseOver = peer.renewedAt + ATTEMPT_LEASE_BASE_MS < now && this.#lease.mayJudge(now)
+        // Its workers may have outlived it, and found nobody.
+        if (leaseOver) await this.#lose(peer.id, 'unreachable', { proven: true, lease: leaseOf(peer) })
         if (await this.#hasNothingLeft(peer.id)) this.#takenOver.set(peer.id, peer.goneAt)
       }
       if (peer.goneAt < now - KEEP_GONE_MS)
@@ -75,24 +78,23 @@ export class PeerWatch {
         'a process has not renewed its lease',
       )
     }
-    const lease = { renewedAt: peer.renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS }
-    await this.#lose(peer.id, 'unreachable', lease)
+    await this.#lose(peer.id, 'unreachable', { proven: false, lease: leaseOf(peer) })
     if (await this.#hasNothingLeft(peer.id))
       await this.#write(() => run(this.#statements.setGone(peer.id, now)))
   }
 
-  /** Everything a process left that is proven gone. */
+  /** Everything that ran in a process that is proven gone. */
   async takeOver(nodeId: string, receipt: Receipt): Promise<void> {
-    await this.#lose(nodeId, receipt, null)
+    await this.#lose(nodeId, receipt, { proven: true, lease: null })
   }
 
   async #lose(
     nodeId: string,
     receipt: Receipt,
-    lease: { renewedAt: number; baseMs: number } | null,
+    how: { proven: boolean; lease: { renewedAt: number; baseMs: number } | null },
   ): Promise<void> {
     for (;;) {
-      const answer = await this.#manager.submit({ type: 'lose', nodeId, receipt, lease }, { patient: true })
+      const answer = await this.#manager.submit({ type: 'lose', nodeId, receipt, ...how }, { patient: true })
       if (answer.type !== 'lost' || answer.count < MAX_FIRED) return
     }
   }
@@ -106,4 +108,8 @@ export class PeerWatch {
   #write<T>(work: () => Work<T>): Promise<T> {
     return this.#store.write(this.#lease.fence(), work)
   }
+}
+
+function leaseOf({ renewedAt }: NodeRow): { renewedAt: number; baseMs: number } {
+  return { renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS }
 }

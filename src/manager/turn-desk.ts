@@ -6,13 +6,20 @@ import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
+import { WORKFLOW } from '../core/own-work.ts'
+import type { Receipt } from '../core/states.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import type { StartedTurn, TurnWish } from '../engine/agent-batch.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { Answer, Command } from '../engine/task-batch.ts'
 import type { StoreTime } from '../store/store-time.ts'
-import type { DownMessage, Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
+import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
+import type { ExpectedWork } from './worker-desk.ts'
+import type { Group, Session } from './worker-sessions.ts'
+import { Groups, shareOut } from './worker-sessions.ts'
 
 interface Parts {
+  nodeId: string
   ids: IdSource
   time: StoreTime
   logger: Logger
@@ -24,34 +31,38 @@ interface Parts {
   journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null>
 }
 
+/** Who ran an agent last has it in memory. */
+const MAX_REMEMBERED = 100_000
+
 export class TurnDesk {
   readonly #parts: Parts
-  #names: readonly string[] = []
-  #slots = 0
-  #down: (message: DownMessage) => void = () => undefined
+  readonly #groups = new Groups(({ agents, turns }) => ({ names: turns > 0 ? agents : [], queues: null }))
   /** Turns that run here: their tokens by agent. */
-  readonly #live = new Map<string, string>()
-  #wished = 0
-  /** There may be woken agents that nobody has claimed. */
-  #mayWait = true
+  readonly #live = new Map<string, { token: string; session: Session }>()
+  /** Claims in flight, by their tokens. */
+  readonly #inFlight = new Map<string, Group>()
+  readonly #ranLast = new Map<string, Session>()
   #claiming = true
 
   constructor(parts: Parts) {
     this.#parts = parts
   }
 
-  attach(names: readonly string[], slots: number, down: (message: DownMessage) => void): void {
-    this.#names = names
-    this.#slots = slots
-    this.#down = down
+  add(session: Session): void {
+    this.#groups.add(session)
+  }
+
+  remove(session: Session): void {
+    this.#groups.remove(session)
+    for (const [agentId, last] of this.#ranLast) if (last === session) this.#ranLast.delete(agentId)
   }
 
   get names(): readonly string[] {
-    return this.#names
+    return this.#groups.all.flatMap(({ names }) => names)
   }
 
   get free(): number {
-    return this.#claiming && this.#names.length > 0 ? Math.max(0, this.#slots - this.#live.size) : 0
+    return this.#groups.all.reduce((free, group) => free + this.#free(group), 0)
   }
 
   get live(): number {
@@ -59,11 +70,11 @@ export class TurnDesk {
   }
 
   runs(name: string): boolean {
-    return this.#names.includes(name)
+    return this.#groups.runs(name)
   }
 
   holds(agentId: string, token: string): boolean {
-    return this.#live.get(agentId) === token
+    return this.#live.get(agentId)?.token === token
   }
 
   stopClaiming(): void {
@@ -71,51 +82,141 @@ export class TurnDesk {
   }
 
   woken(): void {
-    this.#mayWait = true
+    this.#groups.workArrived()
   }
 
   get wishes(): boolean {
-    return this.#mayWait && this.#room > 0
+    return this.#groups.all.some((group) => group.mayWait && this.#room(group) > 0)
   }
 
-  get #room(): number {
-    return this.free - this.#wished
+  #free(group: Group): number {
+    if (!this.#claiming) return 0
+    let free = 0
+    for (const session of group.sessions) free += session.freeTurns
+    return free
+  }
+
+  #room(group: Group): number {
+    return this.#free(group) - group.wished
   }
 
   /** Slots for a batch that may wake so many; the transactions beside it find some too. */
-  wish(expected: number): TurnWish | null {
-    const room = this.#room
-    const look = this.#mayWait
+  wish(expecting: ExpectedWork): TurnWish | null {
+    const own = this.#groups.all.length > 1 && expecting.ownTurns >= expecting.turns
+    const expects = (group: Group) => (own === group.known.has(WORKFLOW) ? 1 : 0)
+    const expected = expecting.ownTurns + expecting.turns
+    const group =
+      (expected > 0
+        ? this.#groups.inTurn(
+            (one) => (this.#groups.all.length === 1 || expects(one) === 1) && this.#room(one) > 0,
+          )
+        : null) ?? this.#groups.inTurn((one) => one.mayWait && this.#room(one) > 0)
+    if (!group) return null
+    const room = this.#room(group)
+    const look = group.mayWait
     const left = Math.max(0, room - expected)
     const slots = Math.min(room, expected + (look ? Math.ceil(left / 8) : 0))
     if (slots <= 0) return null
-    this.#mayWait = false
-    this.#wished += slots
-    return { token: this.#parts.ids.next('a', this.#parts.time.now()), names: this.#names, slots, look }
+    group.mayWait = false
+    group.wished += slots
+    const token = this.#parts.ids.next(group.remote ? 'r' : 'a', this.#parts.time.now())
+    this.#inFlight.set(token, group)
+    return { token, names: group.names, slots, look }
   }
 
   filled(wish: TurnWish, started: readonly StartedTurn[], now: number): void {
-    this.#wished -= wish.slots
-    if (wish.look && started.length >= wish.slots) this.#mayWait = true
+    const group = this.#settleWish(wish)
+    if (!group) return
+    if (wish.look && started.length >= wish.slots) group.mayWait = true
     if (started.length === 0) return
-    for (const { row } of started) this.#live.set(row.id, wish.token)
-    this.#down({ type: 'turns', turns: started.map((turn) => turnOf(turn, wish.token, now)) })
+    const batches = new Map<Session, Turn[]>()
+    const nobodys: StartedTurn[] = []
+    for (const [turn, session] of this.#shareOut(group, started)) {
+      if (!session) {
+        nobodys.push(turn)
+        continue
+      }
+      this.hold(session, turn.row.id, wish.token)
+      const batch = batches.get(session)
+      const message = turnOf(turn, wish.token, now)
+      if (batch) batch.push(message)
+      else batches.set(session, [message])
+    }
+    for (const [session, turns] of batches) session.send({ type: 'turns', turns })
+    for (const { row } of nobodys) this.lose(row.id, wish.token, 'exited')
+  }
+
+  /** Those that have them in memory come first. */
+  *#shareOut(group: Group, started: readonly StartedTurn[]): Generator<[StartedTurn, Session | undefined]> {
+    if (group.sessions.size === 1) {
+      const [only] = group.sessions as unknown as [Session]
+      for (const turn of started) yield [turn, only.attached ? only : undefined]
+      return
+    }
+    const others: StartedTurn[] = []
+    for (const turn of started) {
+      const last = this.#ranLast.get(turn.row.id)
+      if (last && group.sessions.has(last) && last.freeTurns > 0) yield [turn, last]
+      else others.push(turn)
+    }
+    const shares = shareOut(group, others.length, ({ freeTurns }) => freeTurns)
+    for (const [i, turn] of others.entries()) yield [turn, shares[i]]
+  }
+
+  /** Its turn runs there. */
+  hold(session: Session, agentId: string, token: string): void {
+    this.#live.set(agentId, { token, session })
+    session.turns.set(agentId, token)
+    if (session.remote) {
+      this.#ranLast.delete(agentId)
+      this.#ranLast.set(agentId, session)
+      for (const [oldest] of this.#ranLast) {
+        if (this.#ranLast.size <= MAX_REMEMBERED) break
+        this.#ranLast.delete(oldest)
+      }
+    }
+  }
+
+  /** It does not run there: somebody else takes it up. */
+  lose(agentId: string, token: string, receipt: Receipt): void {
+    this.#drop(agentId, token)
+    const { nodeId, submit, logger } = this.#parts
+    const input = { type: 'lost', nodeId, receipt, token } as const
+    submit({ type: 'input', taskId: agentId, input }).catch((error: unknown) =>
+      logger.warn({ agentId, error: String(error) }, 'a turn could not be taken back; the sweep will'),
+    )
+  }
+
+  #drop(agentId: string, token: string): void {
+    const live = this.#live.get(agentId)
+    if (live?.token !== token) return
+    this.#live.delete(agentId)
+    live.session.turns.delete(agentId)
   }
 
   missed(wish: TurnWish): void {
-    this.#wished -= wish.slots
-    if (wish.look) this.#mayWait = true
+    const group = this.#settleWish(wish)
+    if (group && wish.look) group.mayWait = true
+  }
+
+  #settleWish(wish: TurnWish): Group | null {
+    const group = this.#inFlight.get(wish.token) ?? null
+    if (group) group.wished -= wish.slots
+    this.#inFlight.delete(wish.token)
+    return group
   }
 
   news(agentId: string, token: string, dropped: boolean): void {
-    if (this.#live.get(agentId) !== token) return
-    if (dropped) this.#live.delete(agentId)
-    this.#down({ type: 'news', agentId, token, dropped })
+    const live = this.#live.get(agentId)
+    if (live?.token !== token) return
+    if (dropped) this.#drop(agentId, token)
+    live.session.send({ type: 'news', agentId, token, dropped })
   }
 
   /** A peer has decided something about turns that run here. */
   newsForAll(): void {
-    for (const [agentId, token] of this.#live) this.#down({ type: 'news', agentId, token, dropped: false })
+    for (const [agentId, { token, session }] of this.#live)
+      session.send({ type: 'news', agentId, token, dropped: false })
   }
 
   journal(agentId: string, token: string, cursor: JournalCursor): Promise<JournalPage | null> {
@@ -163,7 +264,7 @@ export class TurnDesk {
       const now = this.#parts.time.now()
       return { type: 'more', results: answer.results ?? [], upTo: answer.upTo ?? 0, now }
     }
-    if (this.#live.get(agentId) === token) this.#live.delete(agentId)
+    this.#drop(agentId, token)
     if (answer?.type === 'turn') return { type: answer.state === 'suspended' ? 'suspended' : 'ended' }
     if (answered && 'error' in answered) this.#refused(report, answered.error)
     return { type: 'stale' }
@@ -178,6 +279,7 @@ function turnOf({ row, results }: StartedTurn, token: string, now: number): Turn
     token,
     turn: row.attempt,
     input: row.input === '' ? null : row.input,
+    trace: readablePolicy(row.policy).trace,
     now,
     steps: row.steps,
     seen: row.seen,

@@ -1,11 +1,11 @@
 /**
- * The manager's side of the worker port: what the attached worker can run and runs, what to claim for it, and its
- * reports on their way into the store. Decides nothing.
+ * The manager's side of the worker port: what the attached workers can run and run, what to claim for them, and
+ * their reports on their way into the store. Decides nothing.
  */
 import type { IdSource } from '../core/id.ts'
+import { isRemoteToken } from '../core/id.ts'
 import { MAX_CLAIMED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import { readablePolicy } from '../definitions/policy-text.ts'
 import type { Scope } from '../engine/agent-batch.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { Answer, ClaimWish, Command } from '../engine/task-batch.ts'
@@ -20,13 +20,19 @@ import type {
   WorkerHello,
   WorkerSession,
 } from '../wire/worker-port.ts'
+import { assignmentOf, later, remaining } from './assignment.ts'
 import type { Queues } from './queues.ts'
 import type { TurnDesk } from './turn-desk.ts'
-import type { Slot } from './worker-sessions.ts'
-import { Session, slotKey } from './worker-sessions.ts'
+import type { Group, Slot } from './worker-sessions.ts'
+import { Groups, Session, shareOut, slotKey } from './worker-sessions.ts'
 
-/** Progress and heartbeats of one attempt: at most one a second. */
-const MOST_BEAT_EVERY_MS = 1_000
+/** What a batch may bring: how many tasks of which names, and how many turns of Curfew's own agents and of others. */
+export interface ExpectedWork {
+  tasks: number
+  names: string[]
+  ownTurns: number
+  turns: number
+}
 
 interface Parts {
   ids: IdSource
@@ -42,13 +48,16 @@ interface Parts {
 
 export class WorkerDesk {
   readonly #parts: Parts
-  #session: Session | null = null
-  /** There may be ready work that was not claimed yet. */
-  #workMayWait = true
+  readonly #sessions = new Map<string, Session>()
+  readonly #groups = new Groups(({ names, queues, concurrency }) => ({
+    names: concurrency > 0 ? names : [],
+    queues,
+  }))
   #claiming = true
-  /** Slots that claims in flight may fill, and the tokens of those claims. */
-  #wished = 0
-  readonly #inFlight = new Set<string>()
+  /** Claims in flight, by their tokens: for whom, and how many slots they may fill. */
+  readonly #inFlight = new Map<string, { group: Group | null; slots: number }>()
+  /** Every attempt that runs at a worker of this manager. */
+  readonly #slots = new Map<string, Slot>()
   /** Attempts whose end is on its way into the store. */
   readonly #reporting = new Map<string, Slot>()
 
@@ -56,24 +65,60 @@ export class WorkerDesk {
     this.#parts = parts
   }
 
+  /** A worker of this process, whose messages are direct calls. */
   attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession {
-    const session = new Session(hello, down)
-    const { turns } = this.#parts
-    this.#session = session
-    turns.attach(hello.agents, hello.turns, down)
+    const session = new Session(hello, false, down)
+    this.add(session)
     return {
-      report: (reports) => this.#report(session, reports),
-      reportTurns: (reports) => turns.report(reports),
-      journal: (agentId, token, cursor) => turns.journal(agentId, token, cursor),
-      wake: (agentId, rootId, token) => turns.wake(agentId, rootId, token),
+      ...this.port,
       detach: () => {
         session.attached = false
       },
     }
   }
 
+  add(session: Session): void {
+    this.#sessions.set(session.workerId, session)
+    this.#groups.add(session)
+    this.#parts.turns.add(session)
+  }
+
+  /** It will not be heard of again. What it ran has been decided about. */
+  remove(session: Session): void {
+    session.attached = false
+    this.#groups.remove(session)
+    this.#parts.turns.remove(session)
+    if (this.#sessions.get(session.workerId) === session) this.#sessions.delete(session.workerId)
+  }
+
+  get port(): Omit<WorkerSession, 'detach'> {
+    const { turns } = this.#parts
+    return {
+      report: (reports) => this.#report(reports),
+      reportTurns: (reports) => turns.report(reports),
+      journal: (agentId, token, cursor) => turns.journal(agentId, token, cursor),
+      wake: (agentId, rootId, token) => turns.wake(agentId, rootId, token),
+    }
+  }
+
+  /** Takes up an attempt that the worker shows and the store says is its. */
+  adopt(session: Session, row: ClaimedTask, token: string, now: number): Slot {
+    return this.#hold(session, assignmentOf(row, token, now), now)
+  }
+
+  /** Attempts that were handed out and never reached their worker. */
+  resend(session: Session, slots: readonly Slot[], now: number): void {
+    const assignments = slots.map(({ assignment, startedAt }) => later(assignment, now - startedAt))
+    if (assignments.length) session.send({ type: 'start', assignments })
+  }
+
+  /** Its worker is gone, and the store knows. */
+  forget(slot: Slot): void {
+    this.#drop(slotKey(slot.assignment), slot)
+  }
+
   get freeSlots(): number {
-    return this.#claiming ? (this.#session?.free ?? 0) : 0
+    return this.#claiming ? sum(this.#sessions.values(), ({ free }) => free) : 0
   }
 
   slotStates(): Record<'taken' | 'free' | 'abandoned', number> {
@@ -83,17 +128,21 @@ export class WorkerDesk {
   }
 
   slots(): Slot[] {
-    return [...(this.#session?.slots.values() ?? [])]
+    return [...this.#slots.values()]
+  }
+
+  get sessions(): ReadonlyMap<string, Session> {
+    return this.#sessions
   }
 
   runs(name: string): boolean {
-    return this.#session?.hello.names.includes(name) ?? false
+    return this.#groups.runs(name)
   }
 
   /** Whether the attempt runs here, or its end is on its way into the store. */
   holds(attempt: { taskId: string; token: string }): boolean {
     const key = slotKey(attempt)
-    return (this.#session?.slots.has(key) ?? false) || this.#reporting.has(key)
+    return this.#slots.has(key) || this.#reporting.has(key)
   }
 
   /** The attempt whose end is on its way into the store. */
@@ -103,13 +152,13 @@ export class WorkerDesk {
 
   /** What would be claimed from, for whoever looks for ready work. */
   wanted(): { queues: string[]; names: string[] } {
-    const session = this.#session
-    if (!session || this.freeSlots === 0) return { queues: [], names: [] }
-    return { queues: this.#parts.queues.names(session.hello.queues), names: session.hello.names }
+    const groups = this.#groups.all.filter((group) => this.#free(group) > 0)
+    const queues = new Set(groups.flatMap((group) => this.#parts.queues.names(group.queues)))
+    return { queues: [...queues], names: [...new Set(groups.flatMap(({ names }) => names))] }
   }
 
   workArrived(): void {
-    this.#workMayWait = true
+    this.#groups.workArrived()
   }
 
   stopClaiming(): void {
@@ -117,63 +166,85 @@ export class WorkerDesk {
   }
 
   get wishes(): boolean {
-    return this.#wishesTasks || this.#parts.turns.wishes
+    return this.#groups.all.some((group) => this.#wishesTasks(group)) || this.#parts.turns.wishes
   }
 
-  get #wishesTasks(): boolean {
-    const session = this.#session
-    return this.#workMayWait && session !== null && this.#room() > 0 && session.hello.names.length > 0
+  #wishesTasks(group: Group): boolean {
+    return group.mayWait && this.#room(group) > 0
   }
 
   /** What to claim now, if anything. Its slots are kept free until it was `filled` or `missed`. */
-  wish(expected: { tasks: number; turns: number }): ClaimWish | null {
-    const session = this.#session
-    if (!session) return null
+  wish(expected: ExpectedWork): ClaimWish | null {
     const { ids, time, queues } = this.#parts
-    const limitedQueues = queues.limited(session.hello.queues)
     // Slots of a queue with a limit are counted by the claim alone.
-    if (expected.tasks > 0 && limitedQueues.length > 0) this.#workMayWait = true
-    const look = this.#wishesTasks
-    const slots = look ? this.#room() : Math.max(0, Math.min(this.#room(), expected.tasks))
-    const turns = this.#parts.turns.wish(expected.turns)
+    if (expected.tasks > 0) {
+      for (const group of this.#groups.all) if (queues.limited(group.queues).length > 0) group.mayWait = true
+    }
+    const group =
+      this.#groups.inTurn((one) => this.#wishesTasks(one)) ??
+      (expected.tasks === 0
+        ? null
+        : this.#groups.inTurn(
+            (one) => this.#room(one) > 0 && expected.names.some((name) => one.known.has(name)),
+          ))
+    const look = group !== null && this.#wishesTasks(group)
+    const room = group ? this.#room(group) : 0
+    const slots = look ? room : Math.max(0, Math.min(room, expected.tasks))
+    const turns = this.#parts.turns.wish(expected)
     if (slots === 0 && !turns) return null
-    if (look) this.#workMayWait = false
-    this.#wished += slots
-    const token = ids.next('a', time.now())
-    this.#inFlight.add(token)
+    const token = ids.next(group?.remote ? 'r' : 'a', time.now())
+    if (group) {
+      if (look) group.mayWait = false
+      group.wished += slots
+    }
+    this.#inFlight.set(token, { group, slots })
     return {
       token,
-      names: session.hello.names,
-      queues: queues.unlimited(session.hello.queues),
-      limitedQueues,
+      names: group?.names ?? [],
+      queues: group ? queues.unlimited(group.queues) : [],
+      limitedQueues: group ? queues.limited(group.queues) : [],
       slots,
       look,
       turns,
     }
   }
 
-  /** The claim is committed: what it got goes to the worker. */
+  /** The claim is committed: what it got goes to the workers it was for. */
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
-    this.#settleWish(wish)
+    const group = this.#settleWish(wish)
     // A claim that was filled says nothing about what is left.
-    if (wish.look && claimed.length >= wish.slots) this.#workMayWait = true
-    if (claimed.length === 0) return
+    if (group && wish.look && claimed.length >= wish.slots) group.mayWait = true
+    if (claimed.length === 0 || !group) return
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
-    this.#session?.start(
-      claimed.map((task) => assignmentOf(task, wish.token, now)),
-      now,
-    )
+    const shares = shareOut(group, claimed.length, ({ free }) => free)
+    const batches = new Map<Session, Assignment[]>()
+    const nobodys: Assignment[] = []
+    for (const [i, task] of claimed.entries()) {
+      const session = shares[i]
+      const assignment = assignmentOf(task, wish.token, now)
+      if (!session) nobodys.push(assignment)
+      else {
+        this.#hold(session, assignment, now)
+        const batch = batches.get(session)
+        if (batch) batch.push(assignment)
+        else batches.set(session, [assignment])
+      }
+    }
+    for (const [session, assignments] of batches) session.send({ type: 'start', assignments })
+    if (nobodys.length) void this.#giveBack(nobodys)
   }
 
   missed(wish: ClaimWish): void {
-    this.#settleWish(wish)
+    const group = this.#settleWish(wish)
     if (wish.turns) this.#parts.turns.missed(wish.turns)
-    if (wish.look) this.#workMayWait = true
+    if (group && wish.look) group.mayWait = true
   }
 
-  #settleWish(wish: ClaimWish): void {
-    this.#wished -= wish.slots
+  #settleWish(wish: ClaimWish): Group | null {
+    const group = this.#inFlight.get(wish.token)?.group ?? null
+    if (group) group.wished -= wish.slots
     this.#inFlight.delete(wish.token)
+    return group
   }
 
   /** Nothing that is claimed is still on its way here. */
@@ -183,7 +254,13 @@ export class WorkerDesk {
 
   /** A stop must not overtake its start: the store repeats it with the next renewal. */
   stop(message: Parameters<Session['stop']>[0]): void {
-    if (!this.#inFlight.has(message.token)) this.#session?.stop(message)
+    if (this.#inFlight.has(message.token)) return
+    const slot = this.#slots.get(slotKey(message))
+    if (slot) return slot.session.stop(message)
+    // The worker of this process says that it does not run it, and the store hears that. One of another worker that
+    // nobody has shown yet may run.
+    if (isRemoteToken(message.token)) return
+    for (const session of this.#sessions.values()) if (!session.remote) return session.stop(message)
   }
 
   limits(
@@ -191,27 +268,57 @@ export class WorkerDesk {
     now: number,
   ): void {
     const { taskId, token, deadlineAt, attemptDeadlineAt } = attempt
-    this.#session?.limits({ taskId, token, ...remaining(deadlineAt, attemptDeadlineAt, now) })
+    const slot = this.#slots.get(slotKey(attempt))
+    slot?.session.send({ type: 'limits', taskId, token, ...remaining(deadlineAt, attemptDeadlineAt, now) })
   }
 
-  #room(): number {
-    return Math.min(this.freeSlots - this.#wished, MAX_CLAIMED)
+  #free(group: Group): number {
+    return this.#claiming ? sum(group.sessions, ({ free }) => free) : 0
   }
 
-  async #report(session: Session, reports: Report[]): Promise<ReportAnswer[]> {
-    for (const report of reports) this.#freeSlot(session, report)
+  #room(group: Group): number {
+    return Math.min(this.#free(group) - group.wished, MAX_CLAIMED)
+  }
+
+  #hold(session: Session, assignment: Assignment, now: number): Slot {
+    const slot = { assignment, startedAt: now, abandoned: false, session }
+    const key = slotKey(assignment)
+    this.#slots.set(key, slot)
+    session.slots.set(key, slot)
+    return slot
+  }
+
+  #drop(key: string, slot: Slot): void {
+    this.#slots.delete(key)
+    slot.session.slots.delete(key)
+  }
+
+  /** Claimed for workers that have gone meanwhile: back to where it came from. */
+  async #giveBack(assignments: readonly Assignment[]): Promise<void> {
+    const reason = { code: 'closing', message: 'the worker it was meant for has gone' } as const
+    const commands = assignments.map(
+      ({ taskId, token, scope }): Command => ({
+        ...{ type: 'input', taskId, scope },
+        input: { type: 'stopped', token, reason, receipt: 'exited', late: null },
+      }),
+    )
+    await this.#parts.submitAll(commands, reportWeight)
+  }
+
+  async #report(reports: Report[]): Promise<ReportAnswer[]> {
+    for (const report of reports) this.#freeSlot(report)
     const commands = reports.map(
       (report): Command => ({
         type: 'input',
         taskId: report.taskId,
         input: report,
-        ...this.#scopeOf(session, report),
+        ...this.#scopeOf(report),
       }),
     )
     const answers = await this.#parts.submitAll(commands, reportWeight)
     // Only now the ones behind them in a queue that was full can start.
     if (reports.some((report) => this.#isOfLimitedQueue(report))) {
-      this.#workMayWait = true
+      this.workArrived()
       this.#parts.kick()
     }
     return reports.map((report, i) => {
@@ -228,9 +335,9 @@ export class WorkerDesk {
   }
 
   /** Where it stands below an agent, if that is known here. */
-  #scopeOf(session: Session, report: Report): { scope?: Scope | null } {
+  #scopeOf(report: Report): { scope?: Scope | null } {
     const key = slotKey(report)
-    const slot = this.#reporting.get(key) ?? session.slots.get(key)
+    const slot = this.#reporting.get(key) ?? this.#slots.get(key)
     return slot ? { scope: slot.assignment.scope } : {}
   }
 
@@ -240,67 +347,31 @@ export class WorkerDesk {
   }
 
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
-  #freeSlot(session: Session, report: Report): void {
+  #freeSlot(report: Report): void {
     if (report.type === 'beat' || report.type === 'extend' || report.type === 'overdue') return
-    const slot = session.slots.get(slotKey(report))
+    const key = slotKey(report)
+    const slot = this.#slots.get(key)
     if (!slot) return
     if (report.type === 'stopped' && report.receipt === 'abandoned') {
       slot.abandoned = true
-      if (session.free === 0 && this.slots().every(({ abandoned }) => abandoned)) {
-        const { logger } = this.#parts
-        logger.error({ slots: session.slots.size }, 'every slot is held by a handler that ignored its signal')
+      const { session } = slot
+      if (session.free === 0 && [...session.slots.values()].every(({ abandoned }) => abandoned)) {
+        this.#parts.logger.error(
+          { slots: session.slots.size, workerId: session.workerId },
+          'every slot is held by a handler that ignored its signal',
+        )
       }
       return
     }
-    session.slots.delete(slotKey(report))
-    this.#reporting.set(slotKey(report), slot)
+    this.#drop(key, slot)
+    this.#reporting.set(key, slot)
   }
 }
 
-function assignmentOf(task: ClaimedTask, token: string, now: number): Assignment {
-  const { deadlineAt, attemptMs, totalMs } = remaining(task.deadlineAt, task.attemptDeadlineAt, now)
-  const { softStopMs, beatEveryMs } = attemptOptions(task.policy)
-  return {
-    taskId: task.id,
-    name: task.name,
-    queue: task.queue,
-    attempt: task.attempt,
-    token,
-    input: task.input,
-    details: task.details,
-    deadlineAt,
-    attemptMs,
-    totalMs,
-    softStopMs,
-    beatEveryMs,
-    graceMs: task.graceMs,
-    scope: scopeOf(task),
-  }
-}
-
-function scopeOf({ parentId, rootId, step, detached }: ClaimedTask): Scope | null {
-  if (parentId === null || rootId === null || step === null) return null
-  return { parentId, rootId, step, detached: detached === 1 }
-}
-
-function remaining(deadlineAt: number | null, attemptDeadlineAt: number | null, now: number) {
-  const left = (at: number | null) => (at === null ? null : Math.max(0, at - now))
-  const first = Math.min(deadlineAt ?? Infinity, attemptDeadlineAt ?? Infinity)
-  return {
-    deadlineAt: first === Infinity ? null : first,
-    attemptMs: left(attemptDeadlineAt),
-    totalMs: left(deadlineAt),
-  }
-}
-
-const PLAIN = { softStopMs: 0, beatEveryMs: MOST_BEAT_EVERY_MS }
-
-/** Beats come often enough to be in time for limits that are shorter than a few seconds. */
-function attemptOptions(policyText: string): Pick<Assignment, 'softStopMs' | 'beatEveryMs'> {
-  if (policyText === '{}') return PLAIN
-  const { softStopMs, heartbeatTimeoutMs, stuckAfterMs } = readablePolicy(policyText)
-  const shortest = Math.min(heartbeatTimeoutMs ?? Infinity, stuckAfterMs ?? Infinity)
-  return { softStopMs, beatEveryMs: Math.max(10, Math.min(MOST_BEAT_EVERY_MS, shortest / 3)) }
+function sum<T>(items: Iterable<T>, of: (item: T) => number): number {
+  let total = 0
+  for (const item of items) total += of(item)
+  return total
 }
 
 function reportWeight(command: Command): Weight {

@@ -1,4 +1,7 @@
-/** The workers attached to this manager: what each can run, what it runs, and how many slots it has free. */
+/**
+ * The workers attached to this manager: what each can run, what it runs, and how many slots it has free.
+ * Workers that can run the same are a group: work is claimed for a group, and shared out among its workers.
+ */
 import type { StopReason } from '../core/states.ts'
 import type { Assignment, DownMessage, WorkerHello } from '../wire/worker-port.ts'
 
@@ -6,16 +9,26 @@ export interface Slot {
   assignment: Assignment
   startedAt: number
   abandoned: boolean
+  session: Session
 }
 
 export class Session {
-  readonly hello: WorkerHello
-  readonly #down: (message: DownMessage) => void
+  readonly workerId: string
+  hello: WorkerHello
+  /** In another process: its attempts outlive this manager. */
+  readonly remote: boolean
   readonly slots = new Map<string, Slot>()
+  /** Turns that run there: their tokens by agent. */
+  readonly turns = new Map<string, string>()
+  /** Null while it cannot be reached: what it was not sent it is told when it comes back. */
+  #down: ((message: DownMessage) => void) | null
+  /** It may be given work. */
   attached = true
 
-  constructor(hello: WorkerHello, down: (message: DownMessage) => void) {
+  constructor(hello: WorkerHello, remote: boolean, down: ((message: DownMessage) => void) | null) {
+    this.workerId = hello.workerId
     this.hello = hello
+    this.remote = remote
     this.#down = down
   }
 
@@ -23,22 +36,121 @@ export class Session {
     return this.attached ? Math.max(0, this.hello.concurrency - this.slots.size) : 0
   }
 
-  start(assignments: Assignment[], now: number): void {
-    for (const assignment of assignments) {
-      this.slots.set(slotKey(assignment), { assignment, startedAt: now, abandoned: false })
-    }
-    this.#down({ type: 'start', assignments })
+  get freeTurns(): number {
+    return this.attached ? Math.max(0, this.hello.turns - this.turns.size) : 0
+  }
+
+  connect(down: (message: DownMessage) => void): void {
+    this.#down = down
+  }
+
+  disconnect(): void {
+    this.#down = null
+    this.attached = false
+  }
+
+  send(message: DownMessage): void {
+    this.#down?.(message)
   }
 
   stop(message: { taskId: string; token: string; reason: StopReason; graceMs: number }): void {
-    this.#down({ type: 'stop', ...message })
+    const { taskId, token, reason, graceMs } = message
+    this.send({ type: 'stop', taskId, token, reason, graceMs })
+  }
+}
+
+export interface Group {
+  remote: boolean
+  names: readonly string[]
+  known: ReadonlySet<string>
+  queues: readonly string[] | null
+  sessions: Set<Session>
+  /** Slots that claims in flight may fill. */
+  wished: number
+  /** There may be ready work that was not claimed yet. */
+  mayWait: boolean
+}
+
+/** The sessions, by what they can run. */
+export class Groups {
+  readonly #groups = new Map<string, Group>()
+  readonly #what: (hello: WorkerHello) => { names: readonly string[]; queues: readonly string[] | null }
+  /** Whose turn it is: each group comes first in its turn. */
+  #next = 0
+  #ring: Group[] = []
+
+  constructor(what: (hello: WorkerHello) => { names: readonly string[]; queues: readonly string[] | null }) {
+    this.#what = what
   }
 
-  limits(message: Omit<Extract<DownMessage, { type: 'limits' }>, 'type'>): void {
-    if (this.slots.has(slotKey(message))) this.#down({ type: 'limits', ...message })
+  add(session: Session): void {
+    const { names, queues } = this.#what(session.hello)
+    if (names.length === 0) return
+    const key = JSON.stringify([session.remote, names.toSorted(), queues?.toSorted() ?? null])
+    const group = this.#groups.get(key) ?? {
+      ...{ remote: session.remote, names, known: new Set(names), queues },
+      ...{ sessions: new Set<Session>(), wished: 0, mayWait: true },
+    }
+    group.sessions.add(session)
+    group.mayWait = true
+    this.#groups.set(key, group)
+    this.#ring = [...this.#groups.values()]
+  }
+
+  remove(session: Session): void {
+    for (const [key, group] of this.#groups) {
+      if (group.sessions.delete(session) && group.sessions.size === 0) this.#groups.delete(key)
+    }
+    this.#ring = [...this.#groups.values()]
+  }
+
+  get all(): readonly Group[] {
+    return this.#ring
+  }
+
+  runs(name: string): boolean {
+    return this.#ring.some(({ known }) => known.has(name))
+  }
+
+  workArrived(): void {
+    for (const group of this.#ring) group.mayWait = true
+  }
+
+  /** The first of them, in turn, of which this is true. */
+  inTurn(test: (group: Group) => boolean): Group | null {
+    const { length } = this.#ring
+    for (let i = 0; i < length; i++) {
+      const group = this.#ring[(this.#next + i) % length] as Group
+      if (!test(group)) continue
+      this.#next = (this.#next + i + 1) % length
+      return group
+    }
+    return null
   }
 }
 
 export function slotKey({ taskId, token }: { taskId: string; token: string }): string {
   return `${taskId} ${token}`
+}
+
+/** One for each piece of work, the worker with the most room first; undefined where nobody has room. */
+export function shareOut(group: Group, count: number, free: (session: Session) => number): Session[] {
+  if (group.sessions.size === 1) {
+    const [only] = group.sessions as unknown as [Session]
+    return Array.from({ length: Math.min(count, free(only)) }, () => only)
+  }
+  const room = [...group.sessions]
+    .map((session) => ({ session, left: free(session) }))
+    .filter(({ left }) => left > 0)
+    .sort((a, b) => b.left - a.left)
+  const shares: Session[] = []
+  while (shares.length < count && room.length > 0) {
+    for (let i = 0; i < room.length && shares.length < count; i++) {
+      const one = room[i] as { session: Session; left: number }
+      shares.push(one.session)
+      one.left--
+    }
+    for (let i = room.length - 1; i >= 0; i--) if (room[i]?.left === 0) room.splice(i, 1)
+  }
+  return shares
 }

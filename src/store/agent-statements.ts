@@ -53,6 +53,9 @@ const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'statu
 /** A turn that runs, in the words of the index. */
 export const LIVE_TURN = `kind = 'agent' and settled_at is null and live = 1`
 
+/** It runs in the process of its manager, and dies with it: see `isRemoteToken`. */
+export const NOT_REMOTE = `token not like 'r\\_%' escape '\\'`
+
 /** The ids of everything below `$1`, at any depth. */
 function allBelow(s: string): string {
   return `with recursive below (id) as (
@@ -160,12 +163,12 @@ export class AgentStatements {
     return `${selectList(others, t)}, ${wholeInput(this.#d.s, t)} as "input"`
   }
 
-  /** Turns that run in this process. */
-  liveTurns(nodeId: string, limit: number): Statement<TaskRow> {
+  /** Turns that run in this process; `local`: those of its workers elsewhere left out. */
+  liveTurns(nodeId: string, limit: number, local: boolean): Statement<TaskRow> {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where node_id = $1 and ${LIVE_TURN} order by id limit $2 ${d.lock.skipLocked}`,
+        where node_id = $1 and ${LIVE_TURN} ${local ? `and ${NOT_REMOTE}` : ''} order by id limit $2 ${d.lock.skipLocked}`,
       params: [nodeId, limit],
     }
   }

@@ -2,7 +2,7 @@
 import type { WorkKind } from '../core/own-work.ts'
 import { JOB, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
-import { AgentStatements, LIVE_TURN } from './agent-statements.ts'
+import { AgentStatements, LIVE_TURN, NOT_REMOTE } from './agent-statements.ts'
 import type { AttemptRow, EventRow } from './attempt-row.ts'
 import { ATTEMPT_COLUMNS, EVENT_COLUMNS } from './attempt-row.ts'
 import type { Dialect } from './dialect.ts'
@@ -183,11 +183,12 @@ export class Statements {
     }
   }
 
-  /** Attempts that hold a slot of this node. */
+  /** Attempts that hold a slot of this node, those in workers of other processes left out. */
   liveTasks(nodeId: string, limit: number): Statement<TaskRow> {
     const d = this.#d
     return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where node_id = $1 and held = 1 order by id limit $2 ${d.lock.skipLocked}`,
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
+        where node_id = $1 and held = 1 and ${NOT_REMOTE} order by id limit $2 ${d.lock.skipLocked}`,
       params: [nodeId, limit],
     }
   }
@@ -236,6 +237,25 @@ export class Statements {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
         where node_id = $1 and held = 1 and cast(grace_ms as bigint) < $2 order by id limit $3 ${d.lock.skipLocked}`,
       params: [nodeId, now - renewedAt - baseLeaseMs, limit],
+    }
+  }
+
+  /** What a worker shows, locked. */
+  shownAttempts(ids: readonly string[]): Statement<TaskRow> {
+    const d = this.#d
+    return {
+      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')} and live = 1
+        order by id ${d.name === 'postgres' ? 'for update' : ''}`,
+      params: [d.list(ids)],
+    }
+  }
+
+  /** They are this node's from now on. */
+  adoptAttempts(ids: readonly string[], nodeId: string): Statement {
+    const d = this.#d
+    return {
+      sql: `update ${d.s}tasks set node_id = $2, version = version + 1 where id ${d.inList('$1')}`,
+      params: [d.list(ids), nodeId],
     }
   }
 

@@ -1,7 +1,9 @@
 /** What can go wrong between the engine and its store, told apart by what to do about it. */
+import type { CurfewErrorOptions } from '../core/errors.ts'
 import { CurfewError } from '../core/errors.ts'
 
 /**
+ * - `store_missing`: there is none; only a reader minds, everybody else makes one.
  * - `store_unavailable`: not reached, nothing was written; trying again is right.
  * - `store_full`: rolled back for want of space; trying again is right once there is some.
  * - `store_conflict`: lost a race with another transaction; trying again is right.
@@ -11,6 +13,7 @@ import { CurfewError } from '../core/errors.ts'
  * - `not_leading`: this process may not decide any more: its lease was given away.
  */
 export type StoreErrorCode =
+  | 'store_missing'
   | 'store_unavailable'
   | 'store_full'
   | 'store_conflict'
@@ -22,7 +25,7 @@ export type StoreErrorCode =
 export class StoreError extends CurfewError {
   declare readonly code: StoreErrorCode
 
-  constructor(code: StoreErrorCode, message: string, options: { hint?: string; cause?: unknown } = {}) {
+  constructor(code: StoreErrorCode, message: string, options: CurfewErrorOptions = {}) {
     super(code, message, options)
   }
 }

@@ -11,14 +11,20 @@ export interface Fence {
   epoch: number
 }
 
-export interface Store {
+/** What is needed to look at a store and to change nothing. */
+export interface ReadStore {
   readonly dialect: 'sqlite' | 'postgres'
   readonly statements: Statements
-  /** One transaction; resolves after its commit. A throw inside rolls it back. */
-  write<T>(fence: Fence | null, work: () => Work<T>): Promise<T>
   /** Reads. On PostgreSQL each statement sees its own moment. */
   read<T>(work: () => Work<T>): Promise<T>
   /** The store's clock in milliseconds, before any correction. */
   readClock(): Promise<number>
   close(): Promise<void>
+}
+
+export interface Store extends ReadStore {
+  /** Of a file: tells other processes on this machine where its holder listens. */
+  readonly lock?: { setSocket(path: string | null): void } | null
+  /** One transaction; resolves after its commit. A throw inside rolls it back. */
+  write<T>(fence: Fence | null, work: () => Work<T>): Promise<T>
 }

@@ -109,7 +109,7 @@ onEachStore('an engine on the virtual clock', (test) => {
     const curfew = await world.open({ tasks: [leaf, tree] })
     const handle = await curfew.schedule(tree, 1)
     await world.clock.settle()
-    expect(await handle.view()).toMatchObject({ status: 'completed', output: '6' })
+    expect(await handle.view()).toMatchObject({ status: 'completed', output: 6 })
   })
 
   test('an agent whose code runs for an hour sees no outage when it asks for news', async ({ world }) => {

@@ -12,6 +12,7 @@ import type {
   TaskStatus,
   TimeoutKind,
 } from '../core/states.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 import type { MemberView, RunView } from './run-view.ts'
 
 /** Options of one call, checked and made whole by the caller. */
@@ -21,7 +22,8 @@ export interface ScheduleRequest {
   policy: unknown
   /** From now, or an absolute time on the store's clock. */
   start: { delayMs: number } | { at: number }
-  tasks: { input: string; key: string | null }[]
+  /** `id`: made by a caller that may have to ask again; the same id again is the same work. */
+  tasks: { input: string; key: string | null; id?: string }[]
   kind: 'task' | 'agent'
   /** The name of a workflow or job. */
   title?: string
@@ -75,10 +77,12 @@ export interface TaskView {
   receipt: Receipt | null
   progress: Progress | null
   details: unknown
-  /** JSON text; null until it completed. */
-  output: string | null
+  /** Null until it completed. */
+  output: unknown
   /** The agent that scheduled it. */
   parentId: string | null
+  /** The `traceparent` it was submitted with, or what is above it was. */
+  trace: string | null
 }
 
 /** What a suspended agent waits for. */
@@ -126,6 +130,8 @@ export interface Explanation {
   warnings: string[]
   /** Of work below a workflow its node, below a job the id of the workflow. */
   title: string | null
+  /** The `traceparent` it was submitted with, or what is above it was. */
+  trace: string | null
   /** Of all limits that hold, its own and those above it, the one that ends first. */
   binding: BindingView | null
   /** What it has begun, in that order, at any depth; at most 500 in all. */
@@ -172,7 +178,75 @@ export interface MetricView {
 /** How a task ended; a completed one is its output alone. */
 export type Settled = { status: 'completed'; output: string } | { status: 'not_completed'; task: TaskView }
 
+/** Something to start, by its name or as text: the names and limits are those the engine and its workers know. */
+export interface SubmitRequest {
+  what: { definition: string } | { task: string } | { agent: string } | { workflow: string }
+  input: unknown
+  key: string | null
+  timeout: string | null
+  delay: string | null
+  trace: TraceContext | null
+}
+
+export interface Submitted {
+  id: string
+  kind: WorkKind
+  existing: boolean
+}
+
+/** What has happened to a piece of work since the last one of these. */
+export interface WatchView {
+  work: TaskView
+  events: TaskEventView[]
+  lastSequence: number
+  /** Something after the sequence that was asked for is not on record any more. */
+  truncated: boolean
+  /** It has settled: nothing follows. */
+  final: boolean
+  /** Something below it changed. */
+  below: boolean
+}
+
+/** A worker of another process. */
+export interface WorkerView {
+  id: string
+  host: string
+  pid: number
+  version: string
+  labels: Record<string, string>
+  /** `silent`: it was not heard of for some seconds; what it runs has until the end of its lease. */
+  status: 'attached' | 'silent'
+  queues: string[]
+  allQueues: boolean
+  tasks: string[]
+  agents: string[]
+  concurrency: number
+  running: number
+  abandoned: number
+  attachedAt: number
+  heardAt: number
+  managerId: string
+}
+
+export interface StatusView {
+  nodeId: string
+  version: string
+  protocol: number
+  store: 'sqlite' | 'postgres'
+  /** It may decide: the store answers and it is not closing. */
+  ready: boolean
+  now: number
+  workers: number
+  /** Rises with every process that comes to lead. */
+  fence: number
+}
+
 export interface TaskService {
+  submit(request: SubmitRequest): Promise<Submitted>
+  /** Ends by itself when the work has settled, or when the signal aborts. */
+  watch(id: string, lastSequence: number, signal: AbortSignal): AsyncIterable<WatchView>
+  workers(): Promise<WorkerView[]>
+  serverStatus(): Promise<StatusView>
   schedule(request: ScheduleRequest): Promise<ScheduledTask[]>
   get(id: string): Promise<TaskView | null>
   /** Resolves when it has settled; null when `timeoutMs` was over first. */

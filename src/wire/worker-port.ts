@@ -15,6 +15,7 @@ import type {
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import type { EndsAs, Progress, Receipt, StopReason } from '../core/states.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 
 export interface WorkerHello {
   workerId: string
@@ -49,6 +50,7 @@ export interface Assignment {
   /** Progress and heartbeats go up at most this often. */
   beatEveryMs: number
   graceMs: number
+  trace: TraceContext | null
   /** Its place below an agent. */
   scope: { rootId: string; parentId: string; step: number; detached: boolean } | null
 }
@@ -63,6 +65,7 @@ export interface Turn {
   turn: number
   /** JSON text; null: it stands in the journal, for whoever does not have the run in memory. */
   input: string | null
+  trace: TraceContext | null
   /** The store's time at the claim. */
   now: number
   /** How much is in its journal; nothing: it has never come to a step. */
@@ -148,6 +151,20 @@ export interface WorkerSession {
   detach(): void
 }
 
+/** An attempt or turn, as a worker that was out of reach shows it. */
+export interface Held {
+  id: string
+  token: string
+}
+
+/** What a manager that is somewhere else has to ask a worker. */
+export interface AttachedWorker {
+  /** What runs there, and what has ended there and was not reported yet. */
+  held(): { attempts: (Held & { graceMs: number })[]; turns: Held[] }
+  /** Nobody could be reached in time: everything goes down the ladder. */
+  stopAll(reason: StopReason): void
+}
+
 export interface ManagerPort {
-  attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession
+  attach(hello: WorkerHello, down: (message: DownMessage) => void, worker: AttachedWorker): WorkerSession
 }

@@ -23,7 +23,7 @@ import { checkInputNow } from '../definitions/input-schema.ts'
 import { LAST_TIME, startTime } from '../definitions/start-time.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
-import { applyOptions, checkBackoff, checkName } from '../definitions/task-policy.ts'
+import { applyOptions, checkBackoff, checkName, withTrace } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
 import { calledPolicy } from '../graph/run-policy.ts'
@@ -134,8 +134,8 @@ export function createAgentContext(
   ): WorkHandle => {
     const { name, model, schema } = definition
     const place = at(`child ${name}`)
-    const { timeout, detached = false, inherit, reserve, ...others } = options
-    checkKeys(place, others, ['timeout', 'detached', 'inherit', 'reserve'])
+    const { timeout, detached = false, inherit, reserve, trace, ...others } = options
+    checkKeys(place, others, ['timeout', 'detached', 'inherit', 'reserve', 'trace'])
     if (schema) checkInputNow('workflow', name, schema, input)
     return work(
       'agent',
@@ -144,7 +144,7 @@ export function createAgentContext(
       run.nextIsRecorded
         ? ({ model: { name: model.name }, input: input ?? null } as WorkflowStart)
         : workflowStart(definition, registry, input ?? null),
-      calledPolicy(model, timeout, place),
+      withTrace(place, calledPolicy(model, timeout, place), trace),
       {
         start: { delayMs: 0 },
         detached,
@@ -158,27 +158,30 @@ export function createAgentContext(
     agentId: run.agentId,
     signal: run.controller.signal,
     log: quietOnReplay(run, logger),
+    trace: run.turn.trace,
     schedule(definition: TaskDefinition, input?: unknown, options: AgentScheduleOptions = {}) {
       if (definition?.kind !== 'task')
         throw new CurfewError('invalid_option', `${at('schedule')} takes a task`)
-      const { delay, startAt, detached = false, inherit, reserve, ...taskOptions } = options
+      const { delay, startAt, detached = false, inherit, reserve, trace, ...taskOptions } = options
       const policy = Object.keys(taskOptions).length
         ? applyOptions(`task ${definition.name}`, definition.policy, taskOptions, 'call')
         : definition.policy
       const start = startTime(at(`schedule ${definition.name}`), delay, startAt)
       const inherited = inheritance(at(`schedule ${definition.name}`), inherit, reserve)
-      return work('task', definition, input, policy, { start, detached, ...inherited })
+      const own = withTrace(at(`schedule ${definition.name}`), policy, trace)
+      return work('task', definition, input, own, { start, detached, ...inherited })
     },
     child(definition: AgentDefinition | WorkflowDefinition, input?: unknown, options: ChildOptions = {}) {
       if (definition?.kind === 'workflow') return childWorkflow(definition, input, options)
       if (definition?.kind !== 'agent')
         throw new CurfewError('invalid_option', `${at('child')} takes an agent or a workflow`)
-      const { detached = false, inherit, reserve, ...agentOptions } = options
+      const { detached = false, inherit, reserve, trace, ...agentOptions } = options
       const policy = Object.keys(agentOptions).length
         ? applyAgentOptions(`agent ${definition.name}`, definition.policy, agentOptions, 'call')
         : definition.policy
       const inherited = inheritance(at(`child ${definition.name}`), inherit, reserve)
-      return work('agent', definition, input, policy, { start: { delayMs: 0 }, detached, ...inherited })
+      const own = withTrace(at(`child ${definition.name}`), policy, trace)
+      return work('agent', definition, input, own, { start: { delayMs: 0 }, detached, ...inherited })
     },
     all: (handles: readonly StepHandle[], options?: WaitOptions) => group('all', handles, options),
     allSettled: (handles: readonly StepHandle[], options?: WaitOptions) =>

@@ -10,7 +10,7 @@ import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
-import type { Turn, TurnAnswer, TurnReport, WorkerSession } from '../wire/worker-port.ts'
+import type { Held, Turn, TurnAnswer, TurnReport, WorkerSession } from '../wire/worker-port.ts'
 import { ReplayedJournal } from './agent-journal-match.ts'
 import type { RunHost } from './agent-run.ts'
 import { AgentRun } from './agent-run.ts'
@@ -36,7 +36,8 @@ export class AgentRunner {
   readonly #waiting = new Map<string, { run: AgentRun; bytes: number }>()
   #session: WorkerSession | null = null
   readonly #outbox: Outbox<TurnReport, TurnAnswer>
-  #loading = 0
+
+  readonly #loadingTurns = new Set<Turn>()
   #bytes = 0
   #refusing = false
   readonly #releasing = new Set<Promise<void>>()
@@ -68,8 +69,17 @@ export class AgentRunner {
     this.#session = session
   }
 
+  /** Turns that run here. */
+  held(): Held[] {
+    const live = [...this.#runs.values()].filter((run) => run.live)
+    return [
+      ...live.map(({ agentId, turn }) => ({ id: agentId, token: turn.token })),
+      ...[...this.#loadingTurns].map(({ agentId, token }) => ({ id: agentId, token })),
+    ]
+  }
+
   get idle(): boolean {
-    if (!this.#outbox.idle || this.#loading > 0) return false
+    if (!this.#outbox.idle || this.#loadingTurns.size > 0) return false
     for (const run of this.#runs.values()) if (!run.idle) return false
     return true
   }
@@ -106,7 +116,7 @@ export class AgentRunner {
 
   /** No turn runs any more: they have ended, or wait. */
   async drained(): Promise<void> {
-    while ([...this.#runs.values()].some((run) => run.live) || this.#loading > 0) {
+    while ([...this.#runs.values()].some((run) => run.live) || this.#loadingTurns.size > 0) {
       await new Promise<void>((resolve) => this.#whenQuiet.push(resolve))
     }
   }
@@ -150,7 +160,7 @@ export class AgentRunner {
   }
 
   async #replay(turn: Turn): Promise<void> {
-    this.#loading++
+    this.#loadingTurns.add(turn)
     try {
       const pages = await this.#load(turn)
       if (!pages || this.#refusing) return void (await this.#giveBack(turn))
@@ -163,7 +173,7 @@ export class AgentRunner {
       if (away) await this.#giveBack(turn)
       else await this.#park(turn, `its journal cannot be read: ${(error as Error).message}`)
     } finally {
-      this.#loading--
+      this.#loadingTurns.delete(turn)
       this.#quiet()
     }
   }

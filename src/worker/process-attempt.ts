@@ -11,6 +11,7 @@ import type { Failure } from '../core/failure.ts'
 import { failureOf, HandlerError } from '../core/failure.ts'
 import type { Logger } from '../core/logger.ts'
 import type { StopReason } from '../core/states.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
 import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
@@ -117,12 +118,13 @@ class ProcessAttempt implements RunningAttempt {
 
   #start(): void {
     const { nodeId, supervisor } = this.#environment
+    const { trace } = this.#assignment
     const token = this.#mark
     const program = entryFile('./task-process', import.meta.url)
     const child = spawn(process.execPath, [...childExecArgv(process.execArgv), program], {
       detached: true,
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-      env: markedEnvironment(childEnvironment(process.env), nodeId, token),
+      env: markedEnvironment(tracedEnvironment(childEnvironment(process.env), trace), nodeId, token),
     })
     child.on('error', (error) => {
       this.#startError ??= error
@@ -220,4 +222,14 @@ class ProcessAttempt implements RunningAttempt {
     const envelope: Envelope<ToTaskProcess> = { curfew: message }
     if (this.#child?.connected) this.#child.send(envelope, () => {})
   }
+}
+
+/** Of the task, never of the worker: that one may have been started under a trace of its own. */
+function tracedEnvironment(
+  { TRACEPARENT: _, TRACESTATE: __, ...env }: NodeJS.ProcessEnv,
+  trace: TraceContext | null,
+): NodeJS.ProcessEnv {
+  if (trace === null) return env
+  const { traceparent, tracestate } = trace
+  return { ...env, TRACEPARENT: traceparent, ...(tracestate && { TRACESTATE: tracestate }) }
 }

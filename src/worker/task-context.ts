@@ -9,6 +9,7 @@ import { MAX_DETAILS_BYTES } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Progress, StopReason } from '../core/states.ts'
 import { Stopped } from '../core/task-errors.ts'
+import type { TraceContext } from '../core/trace-context.ts'
 import type { TaskContext } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
 import type { AttemptCallbacks } from './attempt.ts'
@@ -110,6 +111,10 @@ class HandlerContext implements TaskContext {
 
   get previousDetails(): unknown {
     return this.#assignment.details === null ? undefined : decodeJson(this.#assignment.details)
+  }
+
+  get trace(): TraceContext | null {
+    return this.#assignment.trace
   }
 
   get log(): Logger {

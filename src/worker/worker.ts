@@ -11,6 +11,7 @@ import type { TaskDefinition } from '../definitions/task.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
 import type {
   Assignment,
+  AttachedWorker,
   DownMessage,
   ManagerPort,
   Report,
@@ -83,8 +84,16 @@ export class Worker {
         turns,
       },
       (message) => this.#receive(message),
+      { held: () => this.#held(), stopAll: (reason) => this.stopAll(reason) },
     )
     this.#agents.attach(this.#session)
+  }
+
+  #held(): ReturnType<AttachedWorker['held']> {
+    const attempts = [...this.#attempts.values()].map(({ assignment: { taskId, token, graceMs } }) => ({
+      ...{ id: taskId, token, graceMs },
+    }))
+    return { attempts, turns: this.#agents.held() }
   }
 
   get idle(): boolean {
@@ -152,6 +161,8 @@ export class Worker {
   }
 
   #start(assignment: Assignment): void {
+    // A manager that does not know whether it arrived sends it again.
+    if (this.#attempts.has(keyOf(assignment))) return
     this.#attempts.set(keyOf(assignment), new WorkerAttempt(assignment, this.#host))
   }
 

@@ -4,7 +4,9 @@ import type { Clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
 import type { Logger } from '../../core/logger.ts'
 import { META_TABLE, MIGRATIONS, schemaText } from '../migrations.ts'
-import { refuseNewerSchema } from '../schema-version.ts'
+import { refuseNewerSchema, refuseOtherSchema } from '../schema-version.ts'
+import type { Work } from '../statement.ts'
+import { run } from '../statement.ts'
 import { StoreError } from '../store-error.ts'
 import { READ_CLOCK } from './connection.ts'
 
@@ -40,6 +42,24 @@ export async function migratePostgres(pool: pg.Pool, clock: Clock, logger: Logge
   } finally {
     client.release()
   }
+}
+
+/** Whether a reader can make sense of the database. */
+export function* checkPostgresSchema(): Work<void> {
+  const [meta] = yield* run<{ there: boolean }>({
+    sql: `select to_regclass('curfew.meta') is not null as there`,
+    params: [],
+  })
+  if (!meta?.there) {
+    throw new StoreError('store_missing', 'the database has no Curfew store', {
+      hint: 'Check the URL. A store is made by the first process that works on it.',
+    })
+  }
+  const [row] = yield* run<{ value: string }>({
+    sql: `select value from curfew.meta where key = 'schema_version'`,
+    params: [],
+  })
+  refuseOtherSchema(Number(row?.value ?? 0), 'the database')
 }
 
 async function checkServer(client: pg.PoolClient, clock: Clock, logger: Logger): Promise<void> {

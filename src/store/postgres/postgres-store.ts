@@ -9,12 +9,12 @@ import { CurfewError } from '../../core/errors.ts'
 import type { Logger } from '../../core/logger.ts'
 import type { Work } from '../statement.ts'
 import { Statements } from '../statements.ts'
-import type { Fence, Store } from '../store.ts'
+import type { Fence, ReadStore, Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
 import { connectionOptions, READ_CLOCK } from './connection.ts'
 import { Conversation } from './conversation.ts'
 import { postgresError } from './postgres-error.ts'
-import { migratePostgres } from './postgres-migrate.ts'
+import { checkPostgresSchema, migratePostgres } from './postgres-migrate.ts'
 
 /** Transactions that decide have connections of their own: however many read, deadlines do not wait for one. */
 const WRITE_CONNECTIONS = 5
@@ -46,6 +46,18 @@ export class PostgresStore implements Store {
     } catch (error) {
       await store.close()
       throw postgresError(error)
+    }
+  }
+
+  /** Looks only: what is not there, or of another version, is refused and left as it is. */
+  static async openToRead(url: string, clock: Clock, logger: Logger): Promise<ReadStore> {
+    const store = new PostgresStore(url, clock, logger)
+    try {
+      await store.read(checkPostgresSchema)
+      return store
+    } catch (error) {
+      await store.close()
+      throw error
     }
   }
 

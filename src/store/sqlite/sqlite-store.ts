@@ -2,18 +2,20 @@
  * One SQLite file, one process. The connection holds the file's exclusive lock for as long as it lives, so the
  * kernel lets go of it when the process dies; a file beside it tells others who that process is.
  */
-import type { StatementSync } from 'node:sqlite'
+import { realpathSync, rmSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../../core/clock.ts'
 import { CurfewError } from '../../core/errors.ts'
 import { META_TABLE, MIGRATIONS, schemaText } from '../migrations.ts'
 import { refuseNewerSchema } from '../schema-version.ts'
-import type { Statement, Work } from '../statement.ts'
+import type { Work } from '../statement.ts'
 import { Statements } from '../statements.ts'
 import type { Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
 import type { FileLock } from './file-lock.ts'
 import { lockedBy, writeFileLock } from './file-lock.ts'
+import { isBusy, sqliteError } from './sqlite-error.ts'
+import { StatementRunner } from './statement-runner.ts'
 
 /** Older versions can corrupt the write-ahead log. */
 const OLDEST_VERSION = '3.51.3'
@@ -23,14 +25,15 @@ export class SqliteStore implements Store {
   readonly statements = new Statements('sqlite')
   readonly #database: DatabaseSync
   readonly #clock: Clock
-  readonly #prepared = new Map<string, StatementSync>()
-  readonly #lock: FileLock | null
+  readonly #runner: StatementRunner
+  readonly lock: FileLock | null
   #broken: StoreError | null = null
 
   private constructor(database: DatabaseSync, clock: Clock, lock: FileLock | null) {
     this.#database = database
     this.#clock = clock
-    this.#lock = lock
+    this.lock = lock
+    this.#runner = new StatementRunner(database)
   }
 
   static open(file: string, clock: Clock, nodeId: string): SqliteStore {
@@ -60,7 +63,7 @@ export class SqliteStore implements Store {
     } catch (error) {
       database.close()
       if (error instanceof StoreError) throw error
-      throw primaryCode(error) === SQLITE_BUSY ? lockedBy(file) : storeError(error, file)
+      throw isBusy(error) ? lockedBy(file) : sqliteError(error, file)
     }
   }
 
@@ -68,7 +71,7 @@ export class SqliteStore implements Store {
     this.#refuseUnlessOpen()
     try {
       this.#database.exec('begin immediate')
-      const result = this.#drive(work())
+      const result = this.#runner.drive(work())
       this.#database.exec('commit')
       return result
     } catch (error) {
@@ -81,9 +84,9 @@ export class SqliteStore implements Store {
     await new Promise<void>((resolve) => this.#clock.endOfTurn(resolve))
     this.#refuseUnlessOpen()
     try {
-      return this.#drive(work())
+      return this.#runner.drive(work())
     } catch (error) {
-      throw error instanceof Error && 'errcode' in error ? storeError(error, 'the store') : error
+      throw error instanceof Error && 'errcode' in error ? sqliteError(error, 'the store') : error
     }
   }
 
@@ -92,9 +95,9 @@ export class SqliteStore implements Store {
   }
 
   async close(): Promise<void> {
-    this.#prepared.clear()
+    this.#runner.clear()
     // While the database is still locked: afterwards the file may be another process's.
-    this.#lock?.remove()
+    this.lock?.remove()
     this.#database.close()
   }
 
@@ -103,40 +106,10 @@ export class SqliteStore implements Store {
     if (!this.#database.isOpen) throw new CurfewError('closed', 'this engine was closed')
   }
 
-  #drive<T>(work: Work<T>): T {
-    let step = work.next()
-    while (!step.done) {
-      const request = step.value
-      if ('start' in request) request.ticket.rows = this.#run(request.start)
-      step = work.next('sql' in request ? this.#run(request) : [])
-    }
-    return step.value
-  }
-
-  #run({ sql, params, each, changed }: Statement): unknown[] {
-    let prepared = this.#prepared.get(sql)
-    if (!prepared) {
-      prepared = this.#database.prepare(sql.replace(/\$(\d+)/g, '?$1'))
-      this.#prepared.set(sql, prepared)
-    }
-    if (!each) return prepared.all(...(params as never[]))
-    const rows: unknown[] = []
-    // A count is much cheaper than `returning`, which goes through a table of its own.
-    if (changed) {
-      for (const set of each) if (prepared.run(...(set as never[])).changes === 1) rows.push({ id: set[0] })
-      return rows
-    }
-    for (const set of each) {
-      const row = prepared.get(...(set as never[]))
-      if (row !== undefined) rows.push(row)
-    }
-    return rows
-  }
-
   #rollBack(error: unknown): unknown {
     if (this.#database.isOpen && this.#database.isTransaction) this.#database.exec('rollback')
     if (!(error instanceof Error && 'errcode' in error)) return error
-    const fault = storeError(error, 'the store')
+    const fault = sqliteError(error, 'the store')
     // After an I/O error nobody knows what the disk holds: nothing is acknowledged any more.
     if (fault.code === 'store_failed') this.#broken = fault
     return fault
@@ -173,6 +146,8 @@ function prepareFile(database: DatabaseSync, file: string): void {
   database.exec('pragma synchronous = full; pragma foreign_keys = on; pragma mmap_size = 0')
   // The exclusive lock is taken with the first transaction and kept.
   database.exec('begin immediate; commit')
+  // Whoever read the log of a killed process left it. Nobody has it open now, and this connection does without.
+  rmSync(`${realpathSync(file)}-shm`, { force: true })
 }
 
 function migrate(database: DatabaseSync, file: string): void {
@@ -195,38 +170,5 @@ function migrate(database: DatabaseSync, file: string): void {
   } catch (error) {
     database.exec('rollback')
     throw error
-  }
-}
-
-const SQLITE_BUSY = 5
-const SQLITE_IOERR = 10
-const SQLITE_CORRUPT = 11
-const SQLITE_FULL = 13
-const SQLITE_NOTADB = 26
-
-function primaryCode(error: unknown): number {
-  return ((error as { errcode?: number }).errcode ?? 0) & 0xff
-}
-
-function storeError(error: unknown, where: string): StoreError {
-  const message = (error as Error).message
-  switch (primaryCode(error)) {
-    case SQLITE_FULL:
-      return new StoreError('store_full', `${where}: the disk is full, nothing was written`, {
-        hint: 'Work goes on by itself once there is space.',
-        cause: error,
-      })
-    case SQLITE_BUSY:
-      return new StoreError('store_conflict', `${where}: ${message}`, { cause: error })
-    case SQLITE_NOTADB:
-      return new StoreError('store_failed', `${where} is not a SQLite database`, { cause: error })
-    case SQLITE_IOERR:
-    case SQLITE_CORRUPT:
-      return new StoreError('store_failed', `${where}: ${message}`, {
-        hint: 'The disk or the file is damaged; nothing is acknowledged any more.',
-        cause: error,
-      })
-    default:
-      return new StoreError('store_refused', `${where}: ${message}`, { cause: error })
   }
 }

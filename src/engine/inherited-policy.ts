@@ -1,4 +1,7 @@
-/** `inherit`: the deadline of work below an agent is no later than the agent's own, minus a reserve. Pure. */
+/**
+ * What work below an agent has from it: its trace and, with `inherit`, a deadline no later than the agent's own, minus
+ * a reserve. Pure.
+ */
 import { ownLimit } from '../core/own-work.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { TaskRow } from '../store/task-row.ts'
@@ -14,8 +17,22 @@ interface Place {
   startAt: number
 }
 
+/** One object is encoded once: the last that was made of each. */
+const traced = new WeakMap<TaskPolicy, TaskPolicy>()
+
+export function inheritedPolicy(policy: TaskPolicy, place: Place): TaskPolicy {
+  const limited = inheritLimits(policy, place)
+  const { trace } = place.above.policy
+  if (trace === null || limited.trace !== null) return limited
+  const known = traced.get(limited)
+  if (known?.trace === trace) return known
+  const own = { ...limited, trace }
+  traced.set(limited, own)
+  return own
+}
+
 /** The policy with a timeout that ends in time; with no time left, one that is over before anything starts. */
-export function inheritLimits(policy: TaskPolicy, { above, step, startAt }: Place): TaskPolicy {
+function inheritLimits(policy: TaskPolicy, { above, step, startAt }: Place): TaskPolicy {
   const { row, policy: outer } = above
   const inherits = step.reserveMs !== undefined || outer.inherit
   if (!inherits) return policy

@@ -1,0 +1,152 @@
+/**
+ * What a command talks to: the managers it was told of; else the process that works on the store; else the store
+ * itself. A command that only looks reads it and fires nothing; one that changes something opens it for the moment,
+ * without running anybody's work.
+ */
+import path from 'node:path'
+import type { Client } from '../client/client.ts'
+import { sleep } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import type { OpenOptions } from '../curfew.ts'
+import { Colours } from './colours.ts'
+import type { Config } from './config.ts'
+import { loadConfig } from './config.ts'
+import { usageError } from './exit-code.ts'
+import type { Io } from './io.ts'
+import { storeLogger } from './logger.ts'
+import type { Flags } from './options.ts'
+import { printable } from './plain-text.ts'
+
+export interface Engine {
+  readonly client: Client
+  /** `reader`: nobody works on the store, and this command does not either. `own`: this process has it open. */
+  readonly via: 'managers' | 'process' | 'reader' | 'own'
+  /** For people: who answers. */
+  readonly who: string
+  /** Where it listens, and which process it is. */
+  readonly addresses: readonly string[]
+  readonly pid: number | null
+  close(): Promise<void>
+}
+
+/** What a command wants of a store that nobody works on. */
+export type Need = 'read' | 'write'
+
+export type Place = { managers: readonly string[] } | { store: string; isFile: boolean }
+
+const NOWHERE = { addresses: [], pid: null }
+
+const LOOK_AGAIN_MS = 50
+/** A process that has just taken the store says a moment later where it listens. */
+const LISTENS_WITHIN_MS = 3_000
+
+/** Opens what the settings name, for as long as `work` takes. */
+export async function withEngine<T>(
+  io: Io,
+  flags: Flags,
+  need: Need,
+  work: (engine: Engine) => Promise<T>,
+): Promise<T> {
+  const config = await loadConfig(io, 'client', flags)
+  const engine = await findEngine(io, config, need)
+  try {
+    if (engine.via === 'reader') await tellNobodyWorks(io, engine)
+    return await work(engine)
+  } finally {
+    await engine.close()
+  }
+}
+
+export async function findEngine(io: Io, config: Config, need: Need): Promise<Engine> {
+  const place = placeOf(io, config)
+  if ('managers' in place) return connectManagers(place.managers, config)
+  const process = await findProcess(io, place)
+  if (process) return process
+  if (need === 'write') return openOwn(config, place, { concurrency: 0 })
+  const { Curfew } = await import('../curfew.ts')
+  const reader = await Curfew.read(place.store, { clock: io.clock, logger: storeLogger(config.settings.log) })
+  return { client: reader, via: 'reader', who: place.store, ...NOWHERE, close: () => reader.close() }
+}
+
+/** Managers or a store: the one that was said more plainly. */
+export function placeOf(io: Io, { settings, origins }: Config): Place {
+  const said = ['default', 'file', 'environment', 'argument', 'flag']
+  const managers = said.indexOf(origins.managers.from)
+  const store = said.indexOf(origins.store.from)
+  if (origins.managers.from === 'flag' && origins.store.from === 'flag') {
+    throw usageError('--manager and --store cannot both be given', 'A manager knows its store by itself.')
+  }
+  if (settings.managers.length > 0 && managers >= store) return { managers: settings.managers }
+  const isFile = !/^postgres(ql)?:\/\//.test(settings.store)
+  if (settings.store === ':memory:') {
+    throw usageError(':memory: ends with the process that has it: no other can look into it')
+  }
+  return { store: isFile ? path.resolve(io.cwd, settings.store) : settings.store, isFile }
+}
+
+export async function connectManagers(managers: readonly string[], { settings }: Config): Promise<Engine> {
+  const { Curfew } = await import('../curfew.ts')
+  const token = settings.token === null ? {} : { token: settings.token }
+  const client = await Curfew.connect([...managers], token)
+  const who = managers.join(', ')
+  return { client, via: 'managers', who, addresses: managers, pid: null, close: () => client.close() }
+}
+
+/** The process that works on a file, over its socket; null when there is none. */
+export async function findProcess(io: Io, place: { store: string; isFile: boolean }): Promise<Engine | null> {
+  if (!place.isFile) return null
+  const { Curfew, findHolder } = await import('../curfew.ts')
+  const until = io.clock.monotonic() + LISTENS_WITHIN_MS
+  let holder = findHolder(place.store)
+  while (holder && holder.socket === null && io.clock.monotonic() < until) {
+    await sleep(io.clock, LOOK_AGAIN_MS)
+    holder = findHolder(place.store)
+  }
+  if (!holder) return null
+  if (holder.socket === null) {
+    throw new CurfewError(
+      'store_unavailable',
+      `${place.store} is in use by process ${holder.pid}, which does not listen`,
+      { hint: 'It was opened with listen: false. Ask it, or close it first.', fields: { ...holder } },
+    )
+  }
+  const address = `unix:${holder.socket}`
+  const client = await Curfew.connect(address)
+  const { pid } = holder
+  return {
+    client,
+    via: 'process',
+    who: `process ${pid}`,
+    addresses: [address],
+    pid,
+    close: () => client.close(),
+  }
+}
+
+/** Takes the store: this process works on it until it is closed. */
+export async function openOwn(
+  { settings }: Config,
+  place: { store: string },
+  options: Omit<OpenOptions, 'store' | 'clock' | 'logger'>,
+): Promise<Engine> {
+  const { Curfew } = await import('../curfew.ts')
+  const logger = storeLogger(settings.log)
+  const client = await Curfew.open({ store: place.store, logger, ...options })
+  return { client, via: 'own', who: place.store, ...NOWHERE, close: () => client.close() }
+}
+
+/** Whoever looks at open work of a store that stands still should know. */
+async function tellNobodyWorks(io: Io, { client, who }: Engine): Promise<void> {
+  const { tasks } = await client.list({ status: ['pending', 'running', 'cancelling'], limit: 1 })
+  if (tasks.length === 0) return
+  const colours = new Colours(io, io.stderr)
+  const note = `Nobody works on ${printable(path.relative(io.cwd, who) || who)}: what is open there stands still.`
+  io.stderr.write(`${colours.dim(note)}\n`)
+}
+
+/** Nothing more will happen to what is asked for. */
+export function nobodyWorks({ who }: Engine): CurfewError {
+  return new CurfewError('nobody_works', `nobody works on ${who}: nothing more happens to it`, {
+    hint: 'curfew resume ID goes on with it; curfew dev works on everything in the store.',
+  })
+}

@@ -1,0 +1,54 @@
+/** `curfew graph FILE`: a workflow or job as Mermaid text. */
+import { Command } from 'commander'
+import { jobGraph } from '../definitions/job-graph.ts'
+import { DefinitionError } from '../definitions/problem.ts'
+import { graph } from '../definitions/workflow-graph.ts'
+import type { CheckedFile } from './definition-file.ts'
+import { checkFile } from './definition-file.ts'
+import { usageError } from './exit-code.ts'
+import type { Io } from './io.ts'
+import { jsonOption } from './options.ts'
+import { printJson } from './print.ts'
+
+export function graphCommand(io: Io): Command {
+  const command = new Command('graph')
+    .description('Draw a workflow or job as Mermaid text, with its limits.')
+    .argument('<file>', 'YAML or JSON')
+    .option('--workflow <id>', 'of a job: this one of its workflows, when it is written in the file')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew graph research.yml > research.mmd
+  $ curfew graph nightly.yml --workflow check`,
+    )
+  return jsonOption(command).action(async (file: string, options: { workflow?: string; json?: boolean }) => {
+    const checked = await checkFile(io, file)
+    const mermaid = draw(checked, options.workflow)
+    if (options.json) {
+      const { kind, definition } = checked
+      printJson(io, { file, kind, name: definition?.model.name ?? null, mermaid })
+    } else io.stdout.write(mermaid)
+  })
+}
+
+function draw({ file, definition, problems }: CheckedFile, workflow: string | undefined): string {
+  if (!definition) throw new DefinitionError(file, problems)
+  if (definition.kind === 'workflow') {
+    if (workflow !== undefined) throw usageError(`--workflow: ${file} is a workflow, not a job`)
+    return graph(definition)
+  }
+  if (workflow === undefined) return jobGraph(definition)
+  const { workflows } = definition.model
+  const found = workflows.find(({ id }) => id === workflow)
+  if (!found) {
+    throw usageError(
+      `--workflow: ${file} has no workflow '${workflow}'`,
+      `It has ${workflows.map(({ id }) => id).join(', ')}.`,
+    )
+  }
+  if (!found.definition) {
+    throw usageError(`--workflow: ${file} has only the name of ${workflow}: ${found.kind} ${found.name}`)
+  }
+  return graph({ model: found.definition })
+}

@@ -1,0 +1,67 @@
+/**
+ * What a command has of the world around it: streams, environment, folder, time and signals. Tests give it another
+ * world. Results go to `stdout`, everything else to `stderr`.
+ */
+import type { Clock } from '../core/clock.ts'
+import { SystemClock } from '../core/system-clock.ts'
+
+export interface Output {
+  write(text: string): void
+  readonly isTerminal: boolean
+}
+
+export interface Io {
+  readonly stdout: Output
+  readonly stderr: Output
+  readonly stdin: AsyncIterable<Uint8Array | string>
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly cwd: string
+  /** Of the terminal; 80 and 24 where there is none. */
+  readonly columns: number
+  readonly rows: number
+  readonly clock: Clock
+  /** Aborts when nobody reads `stdout` any more: `curfew events --follow | head`. */
+  readonly outputClosed: AbortSignal
+  /** Calls back with SIGINT or SIGTERM until the answer is called; with nobody listening they end the process. */
+  onSignal(listener: (signal: 'SIGINT' | 'SIGTERM') => void): () => void
+  /** What a command ends with; see `exit-code.ts`. */
+  exitCode: number
+  /** Ends the process as it is, whatever still runs. */
+  exitNow(code: number): void
+}
+
+/** The process itself. */
+export function processIo(): Io {
+  const closed = new AbortController()
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EPIPE') throw error
+      closed.abort()
+    })
+  }
+  const output = (stream: NodeJS.WriteStream): Output => ({
+    write: (text) => void (stream.writable && stream.write(text)),
+    isTerminal: stream.isTTY === true,
+  })
+  return {
+    stdout: output(process.stdout),
+    stderr: output(process.stderr),
+    stdin: process.stdin,
+    env: process.env,
+    cwd: process.cwd(),
+    get columns() {
+      return process.stdout.columns ?? process.stderr.columns ?? 80
+    },
+    get rows() {
+      return process.stdout.rows ?? process.stderr.rows ?? 24
+    },
+    clock: new SystemClock(),
+    outputClosed: closed.signal,
+    onSignal(listener) {
+      process.on('SIGINT', listener).on('SIGTERM', listener)
+      return () => void process.off('SIGINT', listener).off('SIGTERM', listener)
+    },
+    exitCode: 0,
+    exitNow: (code) => process.exit(code),
+  }
+}

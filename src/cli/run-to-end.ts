@@ -1,0 +1,201 @@
+/**
+ * Works on a piece of work until it has settled: with the store open here, or as a client of the process that has it,
+ * whose place it takes when that one goes. The first signal cancels the work and waits until it has stopped; the
+ * second ends at once.
+ */
+import type { Client } from '../client/client.ts'
+import { sleep } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import type { Config } from './config.ts'
+import type { Display } from './display.ts'
+import { openDisplay } from './display.ts'
+import { EXIT } from './exit-code.ts'
+import type { Engine, Place } from './find-engine.ts'
+import { connectManagers, findProcess, openOwn } from './find-engine.ts'
+import { follow } from './follow.ts'
+import type { Io } from './io.ts'
+import type { Definitions } from './load-modules.ts'
+import { printOutcome } from './outcome.ts'
+import { handleOf } from './work-handle.ts'
+
+export interface RunToEnd {
+  config: Config
+  place: Place
+  definitions: Definitions
+  json: boolean
+  /** Starts or resumes it and answers its id; asked again only of another engine, when the first one was lost. */
+  begin(engine: Engine): Promise<string>
+  /** Of work that others run a signal only ends the looking. */
+  cancelsOthers: boolean
+}
+
+/** A process that is closing lets go of the store in this time. */
+const TAKE_WITHIN_MS = 15_000
+const LOOK_AGAIN_MS = 100
+const LOOK_FOR_HOLDER_MS = 500
+const LOST = ['unreachable', 'closed', 'not_leading', 'store_unavailable']
+
+export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
+  const display = openDisplay(io, io.stderr)
+  const interrupt = new Interrupt(io, display, options.cancelsOthers)
+  let id: string | null = null
+  try {
+    for (;;) {
+      const engine = await openEngine(io, options)
+      try {
+        id = await runOn(io, engine, id, { ...options, display, interrupt })
+        if (id === null) return
+      } catch (error) {
+        if (engine.via !== 'process' || !(error instanceof CurfewError) || !LOST.includes(error.code))
+          throw error
+      } finally {
+        interrupt.forget()
+        await engine.close()
+      }
+      display.note(`${engine.who} is gone.`)
+    }
+  } finally {
+    interrupt.close()
+  }
+}
+
+/** Null when everything is done; else the id of what has to go on elsewhere. */
+async function runOn(
+  io: Io,
+  engine: Engine,
+  known: string | null,
+  options: RunToEnd & { display: Display; interrupt: Interrupt },
+): Promise<string | null> {
+  const { config, definitions, display, interrupt, json } = options
+  const over = new AbortController()
+  const stopLooking = lookForHolder(io, engine, options.place, over)
+  const worker = await attachWorker(engine, config, definitions)
+  try {
+    const id = known ?? (await options.begin(engine))
+    interrupt.of(engine, id)
+    const signal = AbortSignal.any([over.signal, interrupt.left])
+    const last = await follow(io, engine.client, id, { display, signal })
+    if (interrupt.left.aborted && !last?.settled) {
+      display.note(`It goes on: curfew watch ${id}`)
+      io.exitCode = EXIT.interrupted
+      return null
+    }
+    if (!last?.settled) return id
+    await printOutcome(io, engine.client, id, { json })
+    return null
+  } finally {
+    stopLooking()
+    await worker?.close()
+  }
+}
+
+/** Whoever has the store, or this process. */
+async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Promise<Engine> {
+  if ('managers' in place) return connectManagers(place.managers, config)
+  const { tasks, agents, workflows } = definitions
+  const { concurrency, turns, queueLimits, allowPrivate } = config.settings
+  const queues = Object.fromEntries(
+    Object.entries(queueLimits).map(([name, limit]) => [name, { concurrency: limit }]),
+  )
+  const own = {
+    ...{ tasks, agents, workflows, concurrency, turns, queues, http: { allowPrivate } },
+    // Commands of workflows need it, and whatever is left running when this process is killed is ended.
+    witness: true,
+  }
+  const until = io.clock.monotonic() + TAKE_WITHIN_MS
+  for (;;) {
+    const process = await findProcess(io, place)
+    if (process) return process
+    try {
+      return await openOwn(config, place, own)
+    } catch (error) {
+      // Somebody was faster, or has not let go of it yet.
+      const held =
+        error instanceof CurfewError && error.code === 'store_unavailable' && 'file' in error.fields
+      if (!held || io.clock.monotonic() >= until) throw error
+    }
+    await sleep(io.clock, LOOK_AGAIN_MS)
+  }
+}
+
+/** Tasks that only this process has the code of are run here, whoever has the store. */
+async function attachWorker(
+  { addresses, via }: Engine,
+  { settings, origins }: Config,
+  { tasks, agents, workflows }: Definitions,
+): Promise<{ close(): Promise<void> } | null> {
+  const asked = via === 'process' || origins.modules.from === 'flag'
+  if (addresses.length === 0 || !asked || tasks.length + agents.length + workflows.length === 0) return null
+  const { Curfew } = await import('../curfew.ts')
+  const { concurrency, turns, token, allowPrivate } = settings
+  return Curfew.work({
+    managers: [...addresses],
+    ...(token !== null && { token }),
+    ...{ tasks, agents, workflows, concurrency, turns, http: { allowPrivate } },
+  })
+}
+
+/** A process that is gone may be noticed long before a connection is given up. */
+function lookForHolder(io: Io, { pid }: Engine, place: Place, gone: AbortController): () => void {
+  if (pid === null || 'managers' in place) return () => undefined
+  const stopped = new AbortController()
+  const look = async () => {
+    const { findHolder } = await import('../curfew.ts')
+    while (!stopped.signal.aborted && findHolder(place.store)?.pid === pid) {
+      await sleep(io.clock, LOOK_FOR_HOLDER_MS, stopped.signal)
+    }
+    if (!stopped.signal.aborted) gone.abort()
+  }
+  void look()
+  return () => stopped.abort()
+}
+
+class Interrupt {
+  readonly #io: Io
+  readonly #display: Display
+  readonly #cancelsOthers: boolean
+  readonly #ignore: () => void
+  readonly #left = new AbortController()
+  #asked = false
+  #work: { engine: Engine; id: string } | null = null
+
+  constructor(io: Io, display: Display, cancelsOthers: boolean) {
+    this.#io = io
+    this.#display = display
+    this.#cancelsOthers = cancelsOthers
+    this.#ignore = io.onSignal(() => this.#signal())
+  }
+
+  /** Aborts when the work is left to others. */
+  get left(): AbortSignal {
+    return this.#left.signal
+  }
+
+  /** What a signal is about, from now on. One that came before counts. */
+  of(engine: Engine, id: string): void {
+    this.#work = { engine, id }
+    if (this.#asked) this.#stop(engine.client, id)
+  }
+
+  forget(): void {
+    this.#work = null
+  }
+
+  close(): void {
+    this.#ignore()
+  }
+
+  #signal(): void {
+    if (this.#asked) return this.#io.exitNow(EXIT.interrupted)
+    this.#asked = true
+    if (this.#work) this.#stop(this.#work.engine.client, this.#work.id)
+  }
+
+  #stop(client: Client, id: string): void {
+    if (this.#work?.engine.via !== 'own' && !this.#cancelsOthers) return this.#left.abort()
+    this.#display.note('Cancelling: waiting until everything has stopped. Once more ends at once.')
+    handleOf(client, id)
+      .cancel()
+      .catch((error: Error) => this.#display.note(`It could not be cancelled: ${error.message}`))
+  }
+}

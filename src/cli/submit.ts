@@ -1,0 +1,137 @@
+/** `curfew submit`: stores work for whoever runs it, and answers its id. */
+import { Command } from 'commander'
+import { CurfewError } from '../core/errors.ts'
+import { DefinitionError } from '../definitions/problem.ts'
+import type { Config } from './config.ts'
+import { loadConfig } from './config.ts'
+import type { CheckedFile } from './definition-file.ts'
+import { checkFile } from './definition-file.ts'
+import { openDisplay } from './display.ts'
+import { usageError } from './exit-code.ts'
+import type { Engine } from './find-engine.ts'
+import { connectManagers, findProcess, openOwn, placeOf } from './find-engine.ts'
+import { follow } from './follow.ts'
+import type { Io } from './io.ts'
+import { loadModules } from './load-modules.ts'
+import type { Flags } from './options.ts'
+import { checkDuration, clientOptions, readInput } from './options.ts'
+import { printOutcome } from './outcome.ts'
+import { printJson, printLines } from './print.ts'
+
+interface SubmitFlags extends Flags {
+  input?: string
+  key?: string
+  timeout?: string
+  delay?: string
+  traceparent?: string
+  wait?: boolean
+}
+
+const KINDS = ['task', 'agent', 'workflow'] as const
+
+type What = { file: CheckedFile } | { kind: (typeof KINDS)[number]; name: string }
+
+export function submitCommand(io: Io): Command {
+  const command = new Command('submit')
+    .description('Store work for whoever runs it, and print its id.')
+    .usage('[options] FILE | task NAME | agent NAME | workflow NAME')
+    .argument('<what>', 'a file that defines a workflow or job; or task, agent or workflow and its name')
+    .argument('[name]', 'as a worker has announced it, or a module exports it')
+    .option('--input <json>', 'JSON, @FILE, or - for stdin')
+    .option('--key <key>', 'the same key again answers what was submitted with it')
+    .option('--timeout <duration>', 'instead of the one of the definition')
+    .option('--delay <duration>', 'of a task: it starts that much later')
+    .option('--traceparent <context>', 'a W3C trace context, which reaches the handlers')
+    .option('--module <file>', 'with nobody there: files that export what the definition names')
+    .option('--wait', 'until it has ended; prints and exits as "curfew run" does')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew submit nightly.yml --key 2026-11-15 --manager http://127.0.0.1:4242
+  $ curfew submit task resize --input '{"file":"cat.png"}' --wait`,
+    )
+  return clientOptions(command).action(
+    async (first: string, name: string | undefined, flags: SubmitFlags) => {
+      const what = await readWhat(io, first, name)
+      checkFlags(what, flags)
+      const input = await readInput(io, flags.input)
+      const config = await loadConfig(io, 'client', flags)
+      const engine = await findSubmitEngine(io, config, what, flags.wait === true)
+      try {
+        const { key, timeout, delay, traceparent } = flags
+        const submitted = await engine.client.submitNamed({
+          ...('file' in what ? { definition: what.file.text } : what),
+          ...(input !== undefined && { input }),
+          ...(key !== undefined && { key }),
+          ...(timeout !== undefined && { timeout }),
+          ...(delay !== undefined && { delay }),
+          ...(traceparent !== undefined && { traceparent }),
+        })
+        if (submitted.existing) io.stderr.write('It was submitted before.\n')
+        if (flags.wait) await waitFor(io, engine, submitted.id, flags)
+        else if (flags.json) printJson(io, submitted)
+        else printLines(io, [submitted.id])
+      } finally {
+        await engine.close()
+      }
+    },
+  )
+}
+
+async function readWhat(io: Io, first: string, name: string | undefined): Promise<What> {
+  const kind = KINDS.find((one) => one === first)
+  if (kind !== undefined && name !== undefined) return { kind, name }
+  if (name !== undefined) {
+    throw usageError(
+      `'${first}' is none of ${KINDS.join(', ')}`,
+      'Write submit FILE, or submit task NAME, submit agent NAME, submit workflow NAME.',
+    )
+  }
+  const file = await checkFile(io, first)
+  if (!file.definition) throw new DefinitionError(first, file.problems)
+  return { file }
+}
+
+function checkFlags(what: What, { input, timeout, delay }: SubmitFlags): void {
+  checkDuration(timeout, '--timeout')
+  checkDuration(delay, '--delay')
+  if (delay !== undefined && !('kind' in what && what.kind === 'task')) {
+    throw usageError('--delay is for tasks only')
+  }
+  if (input !== undefined && 'file' in what && what.file.kind === 'job') {
+    throw usageError(`--input: ${what.file.file} is a job; the inputs of its workflows stand in it`)
+  }
+}
+
+/** With nobody there it is stored by this process, which must know what is named. */
+async function findSubmitEngine(io: Io, config: Config, what: What, wait: boolean): Promise<Engine> {
+  const place = placeOf(io, config)
+  if ('managers' in place) return connectManagers(place.managers, config)
+  const process = await findProcess(io, place)
+  if (process) return process
+  if (wait && place.isFile) {
+    throw new CurfewError('nobody_works', `nobody works on ${place.store}: it would wait for ever`, {
+      hint: 'curfew run FILE runs it here; curfew dev works on everything in the store.',
+    })
+  }
+  const { tasks, agents, workflows } = await loadModules(config.settings.modules, io.cwd)
+  const witness = 'file' in what && hasShell(what.file)
+  return openOwn(config, place, { tasks, agents, workflows, witness, concurrency: 0 })
+}
+
+/** A workflow with commands is taken only where they could run. */
+function hasShell({ definition }: CheckedFile): boolean {
+  const models =
+    definition?.kind === 'job'
+      ? definition.model.workflows.flatMap((one) => one.definition ?? [])
+      : definition
+        ? [definition.model]
+        : []
+  return models.some(({ actions }) => Object.values(actions).some(({ kind }) => kind === 'shell'))
+}
+
+async function waitFor(io: Io, { client }: Engine, id: string, { json }: Flags): Promise<void> {
+  await follow(io, client, id, { display: openDisplay(io, io.stderr), signal: io.outputClosed })
+  await printOutcome(io, client, id, { json: json === true })
+}

@@ -1,0 +1,162 @@
+/** `curfew timeouts list [ID]` and `curfew timeouts extend ID BY`: the limits that hold, and more time. */
+import { Command } from 'commander'
+import type { Client } from '../client/client.ts'
+import { formatDuration } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
+import { MAX_PAGE } from '../core/limits.ts'
+import type { Explanation, TaskView } from '../curfew.ts'
+import { Colours } from './colours.ts'
+import { withEngine } from './find-engine.ts'
+import type { Io } from './io.ts'
+import type { Flags } from './options.ts'
+import { checkDuration, clientOptions, wholeNumber } from './options.ts'
+import { countdown, outputWidth, printJson, printLines, timeText } from './print.ts'
+import { tableLines } from './text-table.ts'
+import { handleOf } from './work-handle.ts'
+
+interface LimitLine {
+  id: string
+  name: string
+  title: string | null
+  /** Which limit it is. */
+  kind: string
+  option: string
+  timeoutMs: number | null
+  setBy: string
+  deadlineAt: number
+  remainingMs: number
+}
+
+const DEFAULT_LIMIT = 50
+/** Roots that are looked at, so many at a time. */
+const MAX_ROOTS = 1_000
+const AT_A_TIME = 8
+
+export function timeoutsCommand(io: Io): Command {
+  return new Command('timeouts')
+    .description('The limits that hold now, and more time for what needs it.')
+    .addCommand(listCommand(io))
+    .addCommand(extendCommand(io))
+}
+
+function listCommand(io: Io): Command {
+  const command = new Command('list')
+    .description('List every limit that is in force, the one that ends first on top.')
+    .argument('[id]', 'only of this work and what is below it')
+    .option('--limit <number>', `at most so many (default: ${DEFAULT_LIMIT})`)
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew timeouts list
+  $ curfew timeouts list j_01kdvq5x6w0000000000000000 --json`,
+    )
+  return clientOptions(command).action((id: string | undefined, flags: Flags & { limit?: string }) => {
+    const limit =
+      flags.limit === undefined ? DEFAULT_LIMIT : wholeNumber(flags.limit, '--limit', 1, 1_000_000)
+    return withEngine(io, flags, 'read', async ({ client }) => {
+      const { explained, more } =
+        id === undefined
+          ? await explainOpen(client)
+          : { explained: [await handleOf(client, id).explain()], more: false }
+      const all = explained.flatMap(limitsOf).toSorted((a, b) => a.deadlineAt - b.deadlineAt)
+      const limits = all.slice(0, limit)
+      if (flags.json) return printJson(io, { limits, total: all.length })
+      if (limits.length === 0) io.stderr.write('No limit is in force.\n')
+      else printLines(io, limitLines(io, limits))
+      if (all.length > limit) io.stderr.write(`${all.length - limit} more end later: --limit.\n`)
+      if (more) io.stderr.write(`Only the ${MAX_ROOTS} newest were looked at: name one by its id.\n`)
+    })
+  })
+}
+
+function extendCommand(io: Io): Command {
+  const command = new Command('extend')
+    .description('Move every limit that holds for it, and above it, by so much.')
+    .argument('<id>', 'of the work')
+    .argument('<by>', 'as 90s, 10m, 2h')
+    .addHelpText('after', '\nExample:\n  $ curfew timeouts extend j_01kdvq5x6w0000000000000000 30m')
+  return clientOptions(command).action((id: string, by: string, flags: Flags) => {
+    checkDuration(by, 'BY')
+    return withEngine(io, flags, 'write', async ({ client }) => {
+      const { deadlineAt } = await handleOf(client, id).extend(by)
+      if (flags.json) printJson(io, { id, by, deadlineAt })
+      else
+        printLines(io, [deadlineAt === null ? 'It has no limit.' : `It has until ${timeText(deadlineAt)}.`])
+    })
+  })
+}
+
+/** Everything that is open and has nothing above it, with what is below. */
+async function explainOpen(client: Client): Promise<{ explained: Explanation[]; more: boolean }> {
+  const roots: TaskView[] = []
+  let cursor: string | null = null
+  do {
+    const page: { tasks: TaskView[]; cursor: string | null } = await client.list({
+      status: ['pending', 'running', 'cancelling'],
+      limit: MAX_PAGE,
+      ...(cursor !== null && { cursor }),
+    })
+    roots.push(...page.tasks.filter(({ parentId }) => parentId === null))
+    cursor = page.cursor
+  } while (cursor !== null && roots.length < MAX_ROOTS)
+  const more = cursor !== null || roots.length > MAX_ROOTS
+  const explained: Explanation[] = []
+  for (let i = 0; i < Math.min(roots.length, MAX_ROOTS); i += AT_A_TIME) {
+    const some = roots.slice(i, i + AT_A_TIME).map(({ id }) => explainIfThere(client, id))
+    explained.push(...(await Promise.all(some)).flat())
+  }
+  return { explained, more }
+}
+
+/** It may have been removed meanwhile. */
+async function explainIfThere(client: Client, id: string): Promise<Explanation[]> {
+  try {
+    return [await handleOf(client, id).explain()]
+  } catch (error) {
+    if (error instanceof CurfewError && error.code === 'not_found') return []
+    throw error
+  }
+}
+
+function limitsOf({ id, name, title, limits, waits, below }: Explanation): LimitLine[] {
+  const own = limits.flatMap((limit) => {
+    const { kind, option, timeoutMs, setBy, deadlineAt, remainingMs, active } = limit
+    if (!active || deadlineAt === null || remainingMs === null) return []
+    return [{ id, name, title, kind, option, timeoutMs, setBy, deadlineAt, remainingMs }]
+  })
+  return [...own, ...joinsOf({ id, name, title, limits, waits }), ...below.flatMap(limitsOf)]
+}
+
+/** What a join waits for its branches is a limit too; how long it was set to stands with the run. */
+function joinsOf(of: Pick<Explanation, 'id' | 'name' | 'title' | 'limits' | 'waits'>): LimitLine[] {
+  const { id, title } = of
+  const known = of.limits.find(({ deadlineAt, remainingMs }) => deadlineAt !== null && remainingMs !== null)
+  const now = known ? (known.deadlineAt ?? 0) - (known.remainingMs ?? 0) : null
+  return of.waits.flatMap(({ what, name, until }) => {
+    if (what !== 'join' || until === null || now === null) return []
+    const join = { kind: 'synchronization', option: name ?? 'join', timeoutMs: null, setBy: 'transition' }
+    return [{ id, name: of.name, title, ...join, deadlineAt: until, remainingMs: until - now }]
+  })
+}
+
+function limitLines(io: Io, limits: readonly LimitLine[]): string[] {
+  const colours = new Colours(io, io.stdout)
+  return tableLines(
+    limits,
+    [
+      {
+        title: 'LEFT',
+        text: ({ remainingMs }) => countdown(remainingMs),
+        colour: (text, { remainingMs }) => (remainingMs < 10_000 ? colours.style('yellow', text) : text),
+      },
+      { title: 'LIMIT', text: ({ kind }) => kind },
+      { title: 'OF', text: ({ name, title }) => title ?? name, shrinksTo: 8 },
+      { title: 'ID', text: ({ id }) => id },
+      { title: 'LENGTH', text: ({ timeoutMs }) => (timeoutMs === null ? '' : formatDuration(timeoutMs)) },
+      { title: 'OPTION', text: ({ option }) => option, shrinksTo: 8 },
+      { title: 'SET BY', text: ({ setBy }) => setBy },
+    ],
+    { width: outputWidth(io), colours },
+  )
+}

@@ -1,0 +1,97 @@
+/** Work that is started by its name or as text: understood by what the engine and its workers know. */
+import { CurfewError } from '../core/errors.ts'
+import type { AgentDefinition } from '../definitions/agent.ts'
+import { loadJob } from '../definitions/job.ts'
+import { checkPolicy } from '../definitions/policy-check.ts'
+import { didYouMean } from '../definitions/problem.ts'
+import type { TaskDefinition } from '../definitions/task.ts'
+import type { WorkflowDefinition } from '../definitions/workflow.ts'
+import { loadWorkflow } from '../definitions/workflow.ts'
+import { contentHash } from '../definitions/workflow-model.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
+import type { SubmitRequest, Submitted } from '../wire/task-service.ts'
+import type { Client } from './client.ts'
+
+export async function submitNamed(
+  client: Client,
+  registry: Registry,
+  request: SubmitRequest,
+): Promise<Submitted> {
+  const { what, input, key, timeout, delay, trace } = request
+  const options = {
+    ...(key !== null && { key }),
+    ...(timeout !== null && { timeout: timeout as never }),
+    ...(trace && { trace }),
+  }
+  if (delay !== null && !('task' in what)) throw unfit('delay', 'a task')
+  if ('task' in what) {
+    const definition = known(registry.tasks, 'task', what.task)
+    const handle = await client.schedule(definition, input, {
+      ...options,
+      ...(delay !== null && { delay: delay as never }),
+    })
+    return { id: handle.id, kind: 'task', existing: handle.existing }
+  }
+  if ('agent' in what) {
+    const handle = await client.start(known(registry.agents, 'agent', what.agent), input, options)
+    return { id: handle.id, kind: 'agent', existing: handle.existing }
+  }
+  if ('definition' in what && isJobText(what.definition)) {
+    if (timeout !== null)
+      throw unfit('timeout', 'a task, agent or workflow; that of a job stands in its definition')
+    if (input !== null)
+      throw unfit('input', 'a task, agent or workflow; those of a job stand in its definition')
+    const handle = await client.submit(loadJob(what.definition), options)
+    return { id: handle.id, kind: 'job', existing: handle.existing }
+  }
+  const definition =
+    'definition' in what
+      ? loadWorkflow(what.definition)
+      : known(registry.workflows, 'workflow', what.workflow)
+  const handle = await client.start(definition, input, options)
+  return { id: handle.id, kind: 'workflow', existing: handle.existing }
+}
+
+/** A job lists workflows; a workflow has nodes. Which it is, is told by its keys alone: its reader tells the rest. */
+export function isJobText(text: string): boolean {
+  return /^[ \t]*["']?workflows["']?[ \t]*:/m.test(text) && !/^["']?nodes["']?[ \t]*:/m.test(text)
+}
+
+function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T {
+  const definition = definitions?.get(name)
+  if (definition) return definition
+  const names = [...(definitions?.keys() ?? [])].filter((one) => !one.startsWith('$'))
+  const hint =
+    didYouMean(name, names) ??
+    (names.length ? `Known are ${names.slice(0, 20).join(', ')}.` : 'No worker that knows any is attached.')
+  throw new CurfewError('unknown_task', `no ${what} '${name}' is known here`, { hint, fields: { name } })
+}
+
+function unfit(option: string, what: string): CurfewError {
+  return new CurfewError('invalid_option', `submit: ${option} is for ${what}`)
+}
+
+/** What workers announce, as definitions without code. */
+export function announcedDefinitions(
+  announced: readonly { kind: string; name: string; body: Record<string, unknown> }[],
+): Required<Registry> {
+  const registry = {
+    tasks: new Map<string, TaskDefinition>(),
+    agents: new Map<string, AgentDefinition>(),
+    workflows: new Map<string, WorkflowDefinition>(),
+  }
+  for (const { kind, name, body } of announced) {
+    if (kind === 'workflow') {
+      const model = body as unknown as WorkflowDefinition['model']
+      registry.workflows.set(name, {
+        ...{ kind, name, model, hash: contentHash(model), uses: { tasks: [], agents: [], workflows: [] } },
+      } as unknown as WorkflowDefinition)
+    } else {
+      const policy = checkPolicy(`${kind} ${name}`, body)
+      const definition = { kind, name, policy }
+      if (kind === 'task') registry.tasks.set(name, definition as unknown as TaskDefinition)
+      else registry.agents.set(name, definition as unknown as AgentDefinition)
+    }
+  }
+  return registry
+}

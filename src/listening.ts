@@ -1,0 +1,95 @@
+/** Where an engine listens: the addresses it was given, and over a SQLite file a socket that only its user can open. */
+import { createHash } from 'node:crypto'
+import { mkdirSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { CurfewError } from './core/errors.ts'
+import { MAX_SOCKET_PATH_BYTES } from './core/limits.ts'
+import type { Logger } from './core/logger.ts'
+import type { Engine } from './manager/engine.ts'
+import type { HttpServer, TlsOptions } from './wire/http-server.ts'
+import { checkListen, parseListen } from './wire/listen-rules.ts'
+import type { TokenEntry } from './wire/tokens.ts'
+import { readTokens } from './wire/tokens.ts'
+
+export interface ListenOptions {
+  /** `127.0.0.1:4242`, `[::1]:4242` or `unix:/path`; port 0: any that is free. */
+  address: string
+  /** Who may call: `ROLE:sha256:HEX`, see `createToken`. Needed on every address but loopback and Unix sockets. */
+  tokens?: readonly (string | TokenEntry)[]
+  tls?: TlsOptions
+  /** Other names that callers may know it by. */
+  hosts?: readonly string[]
+}
+
+/** What was asked for, checked before anything is opened. */
+export function checkListening(listen: unknown): ListenOptions[] {
+  if (listen === undefined || listen === false) return []
+  const all = (Array.isArray(listen) ? listen : [listen]) as (string | ListenOptions)[]
+  return all.map((one) => {
+    const options = typeof one === 'string' ? { address: one } : one
+    if (typeof options?.address !== 'string') {
+      throw new CurfewError(
+        'invalid_option',
+        'listen must be false, an address, or { address, tokens, tls, hosts }',
+      )
+    }
+    const { address, tokens, tls, hosts, ...unknown } = options
+    const [key] = Object.keys(unknown)
+    if (key !== undefined) {
+      throw new CurfewError(
+        'invalid_option',
+        `listen: '${key}' is not an option; there are address, tokens, tls, hosts`,
+      )
+    }
+    checkListen({ address: parseListen(address), tokens: readTokens(tokens ?? []), tls })
+    return options
+  })
+}
+
+/** The socket of a SQLite store, beside it where its path is short enough. */
+export function socketOf(file: string): string {
+  const beside = `${path.resolve(file)}.sock`
+  if (Buffer.byteLength(beside) <= MAX_SOCKET_PATH_BYTES) return beside
+  const folder = path.join(tmpdir(), `curfew-${process.getuid?.() ?? 'user'}`)
+  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  return path.join(folder, `${createHash('sha256').update(beside).digest('hex').slice(0, 16)}.sock`)
+}
+
+export class Listening {
+  readonly #servers: HttpServer[] = []
+  readonly #engine: Engine
+
+  constructor(engine: Engine) {
+    this.#engine = engine
+  }
+
+  get addresses(): string[] {
+    return this.#servers.map(({ url }) => url)
+  }
+
+  async start(listen: readonly ListenOptions[], socket: string | null, logger: Logger): Promise<void> {
+    if (listen.length === 0 && socket === null) return
+    // Whoever does not listen need not load it.
+    const { serve } = await import('./manager/serve.ts')
+    for (const { address, tokens, tls, hosts } of listen) {
+      const options = { address: parseListen(address), tokens: readTokens(tokens ?? []), tls, hosts }
+      this.#servers.push(await serve(this.#engine, options))
+    }
+    if (socket === null) return
+    try {
+      this.#servers.push(await serve(this.#engine, { address: { type: 'unix', path: socket } }))
+      this.#engine.setSocket(socket)
+    } catch (error) {
+      logger.warn(
+        { socket, error: (error as Error).message },
+        'no socket for other processes; this one works',
+      )
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#engine.setSocket(null)
+    await Promise.all(this.#servers.splice(0).map((server) => server.close()))
+  }
+}

@@ -1,0 +1,219 @@
+/** The job service on the wire, over the task service of this process. What comes in is checked here. */
+import type { HandlerContext, ServiceImpl } from '@connectrpc/connect'
+import { CurfewError } from '../core/errors.ts'
+import { checkJsonText, encodeJson } from '../core/json.ts'
+import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_NAME_LENGTH, MAX_PAGE } from '../core/limits.ts'
+import type { WorkKind } from '../core/own-work.ts'
+import { idPrefix, JOB, WORKFLOW } from '../core/own-work.ts'
+import type { TaskStatus, TimeoutKind } from '../core/states.ts'
+import { TASK_STATUSES } from '../core/states.ts'
+import type { TraceContext } from '../core/trace-context.ts'
+import { checkPolicy } from '../definitions/policy-check.ts'
+import { checkName } from '../definitions/task-policy.ts'
+import type { JobService, ScheduleRequest } from '../wire/gen/curfew/v1/jobs_pb.ts'
+import {
+  AttemptSchema,
+  EventSchema,
+  ExplanationSchema,
+  MemberSchema,
+  RunSchema,
+  WorkSchema,
+} from '../wire/gen/curfew/v1/work_pb.ts'
+import { fromPlain, jsonOf } from '../wire/plain.ts'
+import type {
+  ScheduleRequest as Schedule,
+  SubmitRequest as Submit,
+  TaskEventView,
+  TaskService,
+} from '../wire/task-service.ts'
+import type { RequestMemory } from './request-memory.ts'
+
+/** A wait is a request that stays open: for no longer than a proxy would let it. */
+const LONGEST_WAIT_MS = 30_000
+
+export function jobService(service: TaskService, memory: RequestMemory): ServiceImpl<typeof JobService> {
+  return {
+    async submit(request, context) {
+      const what = whatOf(request.what)
+      const trace = request.trace ? plainTrace(request.trace) : traceOf(context)
+      return memory.once('submit', request.requestId, () =>
+        service.submit({
+          ...{ what, trace, input: jsonOf(request.input) },
+          ...{ key: request.key ?? null, timeout: request.timeout ?? null, delay: request.delay ?? null },
+        }),
+      )
+    },
+    async schedule(request) {
+      return { tasks: await service.schedule(scheduleOf(request)) }
+    },
+    async get({ id }) {
+      const work = await service.get(checkId(id))
+      return work ? { work: fromPlain(WorkSchema, work) } : {}
+    },
+    async list(request) {
+      const { statuses, cursor, limit } = request
+      for (const status of statuses) {
+        if (!TASK_STATUSES.includes(status as TaskStatus))
+          throw invalid(`statuses: '${status}' is none of ${TASK_STATUSES.join(', ')}`)
+      }
+      if (limit < 0 || limit > MAX_PAGE) throw invalid(`limit must be from 1 to ${MAX_PAGE}`)
+      const page = await service.list({
+        statuses: statuses.length ? (statuses as TaskStatus[]) : null,
+        ...{ name: request.name ?? null, queue: request.queue ?? null, parentId: request.parentId ?? null },
+        timeoutKind: (request.timeoutKind ?? null) as TimeoutKind | null,
+        kind: (request.kind ?? null) as WorkKind | null,
+        ...{ parked: request.parked ?? null, cursor: cursor ?? null, limit: limit || 100 },
+      })
+      return {
+        works: page.tasks.map((work) => fromPlain(WorkSchema, work)),
+        ...(page.cursor !== null && { cursor: page.cursor }),
+      }
+    },
+    async wait({ id, timeoutMs }) {
+      const settled = await service.settled(checkId(id), waitMs(timeoutMs))
+      if (!settled) return { settled: false }
+      return settled.status === 'completed'
+        ? { settled: true, output: settled.output }
+        : { settled: true, work: fromPlain(WorkSchema, settled.task) }
+    },
+    async *watch({ id, lastSequence }, { signal }) {
+      for await (const { work, events, ...rest } of service.watch(checkId(id), lastSequence, signal)) {
+        yield {
+          ...{ $typeName: 'curfew.v1.WatchResponse', work: fromPlain(WorkSchema, work), ...rest },
+          events: events.map(eventToWire),
+        }
+      }
+    },
+    async cancel({ jobId, fenceToken }) {
+      if (fenceToken !== 0n) await checkFence(service, fenceToken)
+      return { status: await service.cancel(checkId(jobId)) }
+    },
+    async cancelWorkflow({ jobId, workflowId, cancelDependents, requestId }) {
+      const options = { dependents: cancelDependents ?? true, requestId: requestId || null }
+      if (requestId !== '') checkName('request_id', requestId)
+      const status = await service.cancelMember(checkId(jobId), checkId(workflowId), options)
+      return { jobId, workflowId, status, requestId }
+    },
+    async extend({ id, byMs, requestId }) {
+      if (!Number.isFinite(byMs) || byMs <= 0) throw invalid('by_ms must be a number above 0')
+      const { deadlineAt } = await memory.once('extend', requestId, () => service.extend(checkId(id), byMs))
+      return deadlineAt === null ? {} : { deadlineAt }
+    },
+    async signal({ id, name, value, requestId }) {
+      const text = encodeJson(jsonOf(value), `signal ${name}`)
+      await memory.once('signal', requestId, () =>
+        service.signal(checkId(id), checkName('signal name', name), text),
+      )
+      return {}
+    },
+    async resume({ id, requestId }) {
+      await memory.once('resume', requestId, () => service.resume(checkId(id)))
+      return {}
+    },
+    async explain({ id }) {
+      return { explanation: fromPlain(ExplanationSchema, await service.explain(checkId(id))) }
+    },
+    async listEvents({ id }) {
+      return { events: (await service.events(checkId(id))).map(eventToWire) }
+    },
+    async listAttempts({ id }) {
+      const attempts = await service.attempts(checkId(id))
+      return { attempts: attempts.map((attempt) => fromPlain(AttemptSchema, attempt)) }
+    },
+    async getRun({ id }) {
+      return { run: fromPlain(RunSchema, await service.run(checkId(id))) }
+    },
+    async listWorkflows({ jobId }) {
+      const workflows = await service.members(checkId(jobId))
+      return { workflows: workflows.map((member) => fromPlain(MemberSchema, member)) }
+    },
+    async waitWorkflow({ jobId, workflowId, timeoutMs }) {
+      const member = await service.memberSettled(checkId(jobId), checkId(workflowId), waitMs(timeoutMs))
+      return member ? { workflow: fromPlain(MemberSchema, member) } : {}
+    },
+  }
+}
+
+function eventToWire({ type, taskId, seq, at, ...fields }: TaskEventView) {
+  const plain = JSON.parse(JSON.stringify(fields)) as Record<string, unknown>
+  return fromPlain(EventSchema, { type, taskId, seq, at, fields: plain })
+}
+
+function waitMs(timeoutMs: number | undefined): number {
+  if (timeoutMs === undefined) return LONGEST_WAIT_MS
+  if (!Number.isFinite(timeoutMs) || timeoutMs < 0) throw invalid('timeout_ms must be a number from 0 up')
+  return Math.min(timeoutMs, LONGEST_WAIT_MS)
+}
+
+function whatOf(what: { case: string | undefined; value?: string }): Submit['what'] {
+  if (what.case === undefined || !what.value)
+    throw invalid('give one of definition, task, agent and workflow', {
+      hint: 'For example { "task": "resize", "input": { … } }.',
+    })
+  return { [what.case]: what.value } as unknown as Submit['what']
+}
+
+function plainTrace({ traceparent, tracestate }: { traceparent: string; tracestate?: string }): TraceContext {
+  return { traceparent, ...(tracestate !== undefined && { tracestate }) }
+}
+
+/** A broken header of somebody's proxy must not keep work from being submitted. */
+function traceOf({ requestHeader }: HandlerContext): TraceContext | null {
+  const traceparent = requestHeader.get('traceparent')
+  const tracestate = requestHeader.get('tracestate')
+  if (traceparent === null || !TRACEPARENT.test(traceparent)) return null
+  return plainTrace({
+    traceparent,
+    ...(tracestate !== null && /^[ -~]{1,512}$/.test(tracestate) && { tracestate }),
+  })
+}
+
+const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
+
+function scheduleOf(request: ScheduleRequest): Schedule {
+  const { kind, name, policy, start, tasks, title } = request
+  if (kind !== 'task' && kind !== 'agent') throw invalid(`kind: '${kind}' is neither task nor agent`)
+  if (tasks.length > MAX_BULK_ROWS) {
+    throw new CurfewError(
+      'too_big',
+      `at most ${MAX_BULK_ROWS} can be scheduled together, got ${tasks.length}`,
+    )
+  }
+  if (name !== WORKFLOW && name !== JOB) checkName('name', name)
+  const checked = checkPolicy(`${kind} ${name}`, policy ?? {})
+  if (kind === 'task' && checked.queue === '') throw invalid('policy.queue: a task needs a queue')
+  const prefix = `${idPrefix({ kind, name })}_`
+  const at = start.case === 'startAt' ? { at: start.value } : { delayMs: start.value ?? 0 }
+  if (!Number.isFinite(start.value ?? 0) || (start.value ?? 0) < 0)
+    throw invalid('start must be a number from 0 up')
+  return {
+    ...{ kind, name, start: at, policy: checked },
+    ...(title !== undefined && { title: checkName('title', title) }),
+    tasks: tasks.map(({ input, key, id }, i) => {
+      checkJsonText(input, `tasks[${i}].input`)
+      if (id !== '' && !(id.startsWith(prefix) && /^[a-z]_[0-9a-z]{26}$/.test(id)))
+        throw invalid(`tasks[${i}].id: '${id.slice(0, 50)}' is no id of a ${kind}`)
+      const known = key === undefined ? null : checkName(`tasks[${i}].key`, key, 2 * MAX_KEY_LENGTH)
+      return { input, key: known, ...(id !== '' && { id }) }
+    }),
+  }
+}
+
+/** One manager leads everything: its fence is its epoch. */
+async function checkFence(service: TaskService, fenceToken: bigint): Promise<void> {
+  const { fence } = await service.serverStatus()
+  if (BigInt(fence) === fenceToken) return
+  throw new CurfewError('stale_fence', `the fence is ${fence}, not ${fenceToken}`, {
+    hint: 'Somebody else leads by now: ask for the status, and send it again with its fence.',
+    fields: { fence },
+  })
+}
+
+function checkId(id: string): string {
+  if (id === '' || id.length > MAX_NAME_LENGTH) throw invalid('the id must be 1 to 200 characters')
+  return id
+}
+
+function invalid(message: string, options: { hint?: string } = {}): CurfewError {
+  return new CurfewError('invalid_request', message, options)
+}

@@ -1,0 +1,37 @@
+/** An engine that listens: its services on the wire. */
+import type { ConnectRouter } from '@connectrpc/connect'
+import { ClusterService, GetStatusResponseSchema, MetricSchema } from '../wire/gen/curfew/v1/cluster_pb.ts'
+import { JobService } from '../wire/gen/curfew/v1/jobs_pb.ts'
+import { WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
+import type { HttpServer, TlsOptions } from '../wire/http-server.ts'
+import { startHttpServer } from '../wire/http-server.ts'
+import type { ListenAddress } from '../wire/listen-rules.ts'
+import { fromPlain } from '../wire/plain.ts'
+import type { Tokens } from '../wire/tokens.ts'
+import type { Engine } from './engine.ts'
+import { jobService } from './job-service.ts'
+import { RequestMemory } from './request-memory.ts'
+import { workerService } from './worker-service.ts'
+
+export interface ServeOptions {
+  address: ListenAddress
+  tokens?: Tokens | undefined
+  tls?: TlsOptions | undefined
+  hosts?: readonly string[] | undefined
+}
+
+export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
+  const { clock, logger, service, ready } = engine.serving
+  const memory = new RequestMemory(clock)
+  const routes = (router: ConnectRouter) => {
+    router.service(JobService, jobService(service, memory))
+    router.service(WorkerService, workerService(engine.serving))
+    router.service(ClusterService, {
+      getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),
+      listMetrics: async () => ({
+        metrics: (await service.metrics()).map((metric) => fromPlain(MetricSchema, metric)),
+      }),
+    })
+  }
+  return startHttpServer({ ...options, clock, logger, routes, ready, metrics: () => service.exposition() })
+}

@@ -1,0 +1,42 @@
+/** Those who watch work: told after each commit what it touched, by the ids of the work and of all above it. */
+
+export interface Touched {
+  id: string
+  parentId?: string | null
+  rootId?: string | null
+}
+
+export type WatchNews = 'own' | 'below'
+
+export class Watchers {
+  readonly #watching = new Map<string, Set<(news: WatchNews) => void>>()
+
+  get none(): boolean {
+    return this.#watching.size === 0
+  }
+
+  /** Answers how to stop watching. */
+  add(id: string, callback: (news: WatchNews) => void): () => void {
+    const callbacks = this.#watching.get(id) ?? new Set()
+    callbacks.add(callback)
+    this.#watching.set(id, callbacks)
+    return () => {
+      callbacks.delete(callback)
+      if (callbacks.size === 0) this.#watching.delete(id)
+    }
+  }
+
+  touched(works: Iterable<Touched>): void {
+    const told = new Map<string, WatchNews>()
+    for (const { id, parentId, rootId } of works) {
+      told.set(id, 'own')
+      for (const above of [parentId, rootId]) if (above && !told.has(above)) told.set(above, 'below')
+    }
+    for (const [id, news] of told) for (const callback of this.#watching.get(id) ?? []) callback(news)
+  }
+
+  /** Everything may have changed: whoever watches looks again. */
+  all(): void {
+    for (const callbacks of this.#watching.values()) for (const callback of callbacks) callback('below')
+  }
+}

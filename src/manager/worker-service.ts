@@ -1,0 +1,183 @@
+/** The worker service on the wire, over the manager's remote workers. */
+import type { ServiceImpl } from '@connectrpc/connect'
+import type { JournalCursor } from '../core/agent-journal.ts'
+import type { Clock } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import { MAX_BULK_ROWS, MAX_CONCURRENCY, MAX_NAME_LENGTH } from '../core/limits.ts'
+import type { Receipt } from '../core/states.ts'
+import type {
+  AttachRequest,
+  AttachResponse,
+  ReportRequest,
+  WorkerService,
+} from '../wire/gen/curfew/v1/workers_pb.ts'
+import { MachineSchema, WorkerSchema } from '../wire/gen/curfew/v1/workers_pb.ts'
+import { fromPlain, toPlain } from '../wire/plain.ts'
+import { negotiate, OURS, VERSION } from '../wire/protocol.ts'
+import { answerToWire, down, downToWire, reportFromWire } from '../wire/worker-messages.ts'
+import type { DownMessage, TurnReport } from '../wire/worker-port.ts'
+import type { Manager } from './manager.ts'
+import type { Downstream, Machine, RemoteHello, RemoteWorkers } from './remote-workers.ts'
+
+interface Parts {
+  nodeId: string
+  manager: Manager
+  workers: RemoteWorkers
+  clock: Clock
+  /** How long ago the lease that attempts stand on was renewed. */
+  leaseAgeMs(): number
+}
+
+const PING_EVERY_MS = 1_000
+
+export function workerService(parts: Parts): ServiceImpl<typeof WorkerService> {
+  const { manager, workers, nodeId } = parts
+  return {
+    async *attach(request, { signal }) {
+      const protocol = negotiate(
+        { version: request.version, min: request.protocolMin, max: request.protocolMax },
+        OURS,
+      )
+      const stream = new DownQueue(parts.clock)
+      const hello = helloOf(request)
+      try {
+        const { confirmed, predecessors } = await workers.attach(hello, stream)
+        signal.addEventListener('abort', () => stream.end(), { once: true })
+        const held = confirmed.map((one) => ({ $typeName: 'curfew.v1.Held' as const, ...one }))
+        yield down('welcome', {
+          ...{ $typeName: 'curfew.v1.Welcome', managerId: nodeId, version: VERSION, protocol },
+          ...{ confirmed: held, leaseAgeMs: parts.leaseAgeMs() },
+          predecessors: predecessors.map(({ workerId, machine }) => ({
+            ...{ $typeName: 'curfew.v1.Predecessor' as const, workerId },
+            machine: fromPlain(MachineSchema, machine),
+          })),
+        })
+        workers.open(hello.workerId, stream)
+        yield* stream.messages()
+      } finally {
+        stream.end()
+        workers.cut(hello.workerId, stream)
+      }
+    },
+    async report(request) {
+      workers.heard(request.workerId, request.draining)
+      return workers.once(request.workerId, request.number, () => report(manager, request))
+    },
+    async beat({ workerId, draining }) {
+      return { unknown: !workers.heard(workerId, draining), leaseAgeMs: parts.leaseAgeMs() }
+    },
+    async readJournal({ agentId, token, part, after }) {
+      const cursor = { part, after } as JournalCursor
+      if (!['work', 'open', 'steps', 'results'].includes(part))
+        throw new CurfewError('invalid_request', `part: '${part}' is none of work, open, steps, results`)
+      const page = await manager.desk.port.journal(agentId, token, cursor)
+      return page ? { page: JSON.stringify(page) } : {}
+    },
+    async leave({ workerId, receipt }) {
+      if (!['exited', 'killed'].includes(receipt))
+        throw new CurfewError('invalid_request', `receipt: '${receipt}' is none of exited, killed`)
+      await workers.leave(workerId, receipt as Receipt)
+      return {}
+    },
+    async listWorkers() {
+      return { workers: workers.list().map((worker) => fromPlain(WorkerSchema, worker)) }
+    },
+  }
+}
+
+async function report(manager: Manager, { reports, turns, wakes }: ReportRequest) {
+  if (reports.length + turns.length + wakes.length > 4 * MAX_BULK_ROWS)
+    throw new CurfewError('too_big', `at most ${4 * MAX_BULK_ROWS} reports travel together`)
+  const said = reports.map((message, i) => {
+    const one = reportFromWire(message)
+    if (!one) throw new CurfewError('invalid_request', `reports[${i}] says nothing`)
+    return one
+  })
+  const turnReports = turns.map((text, i) => turnReport(text, i))
+  const { port } = manager.desk
+  for (const { agentId, rootId, token } of wakes) port.wake(agentId, rootId, token)
+  const [answers, turnAnswers] = await Promise.all([
+    said.length ? port.report(said) : [],
+    turnReports.length ? port.reportTurns(turnReports) : [],
+  ])
+  return { answers: answers.map(answerToWire), turns: turnAnswers.map((answer) => JSON.stringify(answer)) }
+}
+
+/** A record that makes no sense parks its agent when it is decided about; one that is no record is refused. */
+function turnReport(text: string, i: number): TurnReport {
+  try {
+    const turn = JSON.parse(text) as TurnReport
+    if (turn?.type === 'turn' && typeof turn.agentId === 'string' && typeof turn.token === 'string')
+      return turn
+  } catch (error) {
+    throw new CurfewError('invalid_request', `turns[${i}] is no JSON: ${(error as Error).message}`)
+  }
+  throw new CurfewError('invalid_request', `turns[${i}] is no turn`)
+}
+
+function helloOf(request: AttachRequest): RemoteHello {
+  const { workerId, session, version, concurrency, turns, labels, machine, definitions } = request
+  const check = (what: string, ok: boolean) => {
+    if (!ok) throw new CurfewError('invalid_request', `attach: ${what}`)
+  }
+  check('worker_id must be 1 to 200 characters', workerId.length > 0 && workerId.length <= MAX_NAME_LENGTH)
+  check('session must be above 0', session > 0)
+  for (const [name, count] of Object.entries({ concurrency, turns }))
+    check(`${name} must be from 0 to ${MAX_CONCURRENCY}`, count >= 0 && count <= MAX_CONCURRENCY)
+  check('machine is missing', machine !== undefined)
+  for (const { name } of definitions)
+    check(`definition name ${name.slice(0, 50)}`, name.length > 0 && name.length <= MAX_NAME_LENGTH)
+  const named = (kind: string) => definitions.filter((one) => one.kind === kind).map(({ name }) => name)
+  return {
+    ...{ workerId, session, version, concurrency, turns, labels },
+    machine: toPlain<Machine>(MachineSchema, machine as object),
+    names: named('task'),
+    agents: named('agent'),
+    queues: request.allQueues ? null : request.queues,
+    definitions: definitions.map(({ kind, name, body }) => ({ kind, name, body: { ...body } })),
+    attempts: request.attempts.map(({ id, token }) => ({ id, token })),
+    turnsHeld: request.turnsHeld.map(({ id, token }) => ({ id, token })),
+  }
+}
+
+/** Messages on their way down a stream. */
+class DownQueue implements Downstream {
+  readonly #clock: Clock
+  readonly #waiting: AttachResponse[] = []
+  #wake = () => {}
+  #ended = false
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  send(message: DownMessage): void {
+    this.#waiting.push(downToWire(message))
+    this.#wake()
+  }
+
+  end(): void {
+    this.#ended = true
+    this.#wake()
+  }
+
+  async *messages(): AsyncGenerator<AttachResponse> {
+    while (!this.#ended) {
+      const next = this.#waiting.shift()
+      if (next) yield next
+      else if (await this.#quiet()) yield down('ping', { $typeName: 'curfew.v1.Ping' })
+    }
+    yield down('goodbye', { $typeName: 'curfew.v1.Goodbye' })
+  }
+
+  /** Whether nothing came for a while. */
+  #quiet(): Promise<boolean> {
+    return new Promise((resolve) => {
+      const timer = this.#clock.setTimer(PING_EVERY_MS, () => resolve(true), { background: true })
+      this.#wake = () => {
+        timer.cancel()
+        resolve(false)
+      }
+    })
+  }
+}

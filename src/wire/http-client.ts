@@ -1,0 +1,58 @@
+/** Connections to a manager: over HTTP, HTTPS or a Unix socket. */
+import { Agent as HttpAgent } from 'node:http'
+import { Agent as HttpsAgent } from 'node:https'
+import type { Interceptor, Transport } from '@connectrpc/connect'
+import { createConnectTransport } from '@connectrpc/connect-node'
+import { CurfewError } from '../core/errors.ts'
+import { MAX_REQUEST_BYTES } from '../core/limits.ts'
+
+export interface ConnectionOptions {
+  token?: string | undefined
+  /** PEM. `ca`: of the manager's certificate; `cert` and `key`: of this caller. */
+  tls?: { ca?: string; cert?: string; key?: string } | undefined
+}
+
+export interface Endpoint {
+  url: string
+  transport: Transport
+  /** For whoever sends a request by hand. */
+  request: { origin: URL; socketPath: string | undefined; agent: HttpAgent | HttpsAgent }
+  close(): void
+}
+
+/** `http://host:port`, `https://…` or `unix:/path`. */
+export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}): Endpoint {
+  const { origin, socketPath } = parseUrl(url)
+  const keepAlive = { keepAlive: true, maxSockets: Infinity, noDelay: true }
+  const secure = origin.protocol === 'https:'
+  const agent = secure ? new HttpsAgent({ ...keepAlive, ...tls }) : new HttpAgent(keepAlive)
+  const transport = createConnectTransport({
+    baseUrl: origin.href,
+    httpVersion: '1.1',
+    nodeOptions: { agent: agent as HttpAgent, ...(socketPath !== undefined && { socketPath }) },
+    interceptors: token === undefined ? [] : [bearer(token)],
+    readMaxBytes: 4 * MAX_REQUEST_BYTES,
+    acceptCompression: [],
+  })
+  return { url, transport, request: { origin, socketPath, agent }, close: () => agent.destroy() }
+}
+
+function parseUrl(url: string): { origin: URL; socketPath: string | undefined } {
+  if (url.startsWith('unix:')) {
+    const socketPath = url.slice('unix:'.length).replace(/^\/\/(?=\/)/, '')
+    if (socketPath !== '') return { origin: new URL('http://localhost'), socketPath }
+  }
+  const parsed = URL.canParse(url) ? new URL(url) : null
+  if (parsed && ['http:', 'https:'].includes(parsed.protocol) && parsed.host !== '')
+    return { origin: parsed, socketPath: undefined }
+  throw new CurfewError('invalid_option', `'${url.slice(0, 200)}' is no address of a manager`, {
+    hint: 'Write http://HOST:PORT, https://HOST:PORT or unix:/PATH.',
+  })
+}
+
+function bearer(token: string): Interceptor {
+  return (next) => (request) => {
+    request.header.set('authorization', `Bearer ${token}`)
+    return next(request)
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * One listener of a process: RPC, `/healthz`, `/readyz` and `/metrics` on a TCP port or a Unix socket. Every request
+ * passes the gatekeeper first. Owns the bounds on what a stranger may cost: sizes, times, connections.
+ */
+import { chmodSync, rmSync } from 'node:fs'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import { createServer } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import type { AddressInfo, Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
+import type { ConnectRouter, Interceptor } from '@connectrpc/connect'
+import { connectNodeAdapter } from '@connectrpc/connect-node'
+import type { Clock } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
+import {
+  MAX_CONNECTIONS,
+  MAX_HEADER_BYTES,
+  MAX_HEADERS,
+  MAX_REQUEST_BYTES,
+  MAX_REQUEST_MS,
+} from '../core/limits.ts'
+import type { Logger } from '../core/logger.ts'
+import type { Refusal } from './gatekeeper.ts'
+import { Gatekeeper } from './gatekeeper.ts'
+import type { ListenAddress } from './listen-rules.ts'
+import { formatListen } from './listen-rules.ts'
+import type { Tokens } from './tokens.ts'
+import { toConnectError } from './wire-error.ts'
+
+export interface TlsOptions {
+  /** PEM. */
+  cert: string
+  key: string
+  /** Only callers with a certificate of it get through. */
+  clientCa?: string
+}
+
+export interface HttpServerOptions {
+  address: ListenAddress
+  tokens?: Tokens | undefined
+  tls?: TlsOptions | undefined
+  hosts?: readonly string[] | undefined
+  clock: Clock
+  logger: Logger
+  routes(router: ConnectRouter): void
+  ready(): boolean
+  metrics(): Promise<{ text: string; contentType: string }>
+}
+
+export interface HttpServer {
+  /** With the port that the system picked. */
+  address: string
+  url: string
+  /** Streams end, requests under way are answered, new ones are not taken. */
+  close(): Promise<void>
+}
+
+/** Requests under way get so long when it closes. */
+const CLOSE_MS = 2_000
+
+export async function startHttpServer(options: HttpServerOptions): Promise<HttpServer> {
+  const { address, tls, clock, logger } = options
+  const gatekeeper = new Gatekeeper(options)
+  if (gatekeeper.warning) logger.warn({ address: formatListen(address) }, gatekeeper.warning)
+  const shutdown = new AbortController()
+  const rpc = connectNodeAdapter({
+    routes: options.routes,
+    // Few callers want them, and each is code that strangers reach.
+    ...{ grpc: false, grpcWeb: false },
+    readMaxBytes: MAX_REQUEST_BYTES,
+    acceptCompression: [],
+    shutdownSignal: shutdown.signal,
+    interceptors: [translateErrors(logger)],
+    jsonOptions: { alwaysEmitImplicit: true },
+    fallback: (_request, response) => refuse(response as ServerResponse, NOTHING_HERE),
+  })
+  const handle = (request: IncomingMessage, response: ServerResponse) => {
+    const admission = gatekeeper.admit({
+      path: request.url ?? '/',
+      headers: request.headersDistinct,
+      remoteAddress: request.socket.remoteAddress,
+      clientCertificate: certificateOf(request),
+    })
+    if (admission.type === 'refused') return refuse(response, admission)
+    const path = (request.url ?? '/').split('?', 1)[0]
+    if (path === '/healthz') return plain(response, 200, 'ok\n')
+    if (path === '/readyz')
+      return plain(response, options.ready() ? 200 : 503, options.ready() ? 'ready\n' : 'not ready\n')
+    if (path === '/metrics') return void sendMetrics(options, response)
+    rpc(request as never, response as never)
+  }
+  const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: MAX_REQUEST_MS, headersTimeout: 10_000 }
+  const server: Server = tls
+    ? createTlsServer(
+        {
+          ...{ ...limits, cert: tls.cert, key: tls.key },
+          ...(tls.clientCa !== undefined && {
+            ca: tls.clientCa,
+            requestCert: true,
+            rejectUnauthorized: true,
+          }),
+        },
+        handle,
+      )
+    : createServer(limits, handle)
+  server.maxHeadersCount = MAX_HEADERS
+  server.maxConnections = MAX_CONNECTIONS
+  server.keepAliveTimeout = 75_000
+  server.on('clientError', (_error, socket) => badRequest(socket as Socket))
+  await bind(server, address)
+  const at = addressOf(server, address)
+  return {
+    address: at,
+    url: address.type === 'unix' ? at : `${tls ? 'https' : 'http'}://${at}`,
+    close: async () => {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+      shutdown.abort()
+      server.closeIdleConnections()
+      const timer = clock.setTimer(CLOSE_MS, () => server.closeAllConnections())
+      await closed
+      timer.cancel()
+      if (address.type === 'unix') rmSync(address.path, { force: true })
+    },
+  }
+}
+
+async function bind(server: Server, address: ListenAddress): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => reject(cannotListen(address, error)))
+    if (address.type === 'unix') {
+      // Whoever held it is gone: the store's lock is ours.
+      rmSync(address.path, { force: true })
+      server.listen(address.path, resolve)
+      chmodSync(address.path, 0o600)
+    } else server.listen(address.port, address.host, resolve)
+  })
+  server.removeAllListeners('error')
+}
+
+function cannotListen(address: ListenAddress, error: NodeJS.ErrnoException): CurfewError {
+  const at = formatListen(address)
+  const inUse = error.code === 'EADDRINUSE'
+  return new CurfewError(
+    'cannot_listen',
+    `cannot listen on ${at}: ${inUse ? 'it is in use' : error.message}`,
+    {
+      ...(inUse && { hint: 'Another process listens there; choose another port, or 0 for any free one.' }),
+      fields: { address: at },
+      cause: error,
+    },
+  )
+}
+
+function addressOf(server: Server, address: ListenAddress): string {
+  if (address.type === 'unix') return formatListen(address)
+  return formatListen({ ...address, port: (server.address() as AddressInfo).port })
+}
+
+/** Also those of streams, which come while they are read. */
+function translateErrors(logger: Logger): Interceptor {
+  return (next) => async (request) => {
+    try {
+      const response = await next(request)
+      if (!response.stream) return response
+      return { ...response, message: translated(response.message, logger) }
+    } catch (error) {
+      throw toConnectError(error, logger)
+    }
+  }
+}
+
+async function* translated<T>(messages: AsyncIterable<T>, logger: Logger): AsyncGenerator<T> {
+  try {
+    yield* messages
+  } catch (error) {
+    throw toConnectError(error, logger)
+  }
+}
+
+async function sendMetrics({ metrics, logger }: HttpServerOptions, response: ServerResponse): Promise<void> {
+  try {
+    const { text, contentType } = await metrics()
+    plain(response, 200, text, contentType)
+  } catch (error) {
+    logger.error({ error: String(error) }, 'metrics could not be read')
+    plain(response, 500, 'metrics could not be read\n')
+  }
+}
+
+function plain(
+  response: ServerResponse,
+  status: number,
+  text: string,
+  type = 'text/plain; charset=utf-8',
+): void {
+  response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' }).end(text)
+}
+
+const NOTHING_HERE: Refusal = {
+  ...{
+    type: 'refused',
+    status: 404,
+    code: 'not_found',
+    message: 'there is nothing at this path',
+    headers: {},
+  },
+}
+
+/** As the Connect protocol tells errors, so that clients understand them. */
+const CODES: Record<number, string> = {
+  400: 'invalid_argument',
+  401: 'unauthenticated',
+  403: 'permission_denied',
+  404: 'unimplemented',
+  421: 'invalid_argument',
+  429: 'resource_exhausted',
+}
+
+function refuse(response: ServerResponse, { status, code, message, headers }: Refusal): void {
+  const body = JSON.stringify({ code: CODES[status] ?? code, message })
+  response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(body)
+  // Whatever else it sends nobody reads.
+  response.once('finish', () => response.req.destroy())
+}
+
+function badRequest(socket: Socket): void {
+  if (socket.writable) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')
+  else socket.destroy()
+}
+
+function certificateOf({ socket }: IncomingMessage): { name: string } | undefined {
+  const { authorized, getPeerCertificate } = socket as Partial<TLSSocket>
+  if (!authorized || !getPeerCertificate) return undefined
+  const { subject } = (socket as TLSSocket).getPeerCertificate()
+  return { name: String(subject?.CN ?? 'certificate') }
+}

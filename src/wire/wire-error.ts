@@ -1,0 +1,106 @@
+/** Errors across the wire: the code, message, hint and fields of a `CurfewError` arrive as they left. */
+import { Code, ConnectError } from '@connectrpc/connect'
+import { CurfewError } from '../core/errors.ts'
+import type { Logger } from '../core/logger.ts'
+import { ErrorDetailSchema } from './gen/curfew/v1/work_pb.ts'
+
+const CODES: Record<string, Code> = {
+  not_found: Code.NotFound,
+  task_not_found: Code.NotFound,
+  refused: Code.FailedPrecondition,
+  read_only: Code.FailedPrecondition,
+  unknown_task: Code.FailedPrecondition,
+  stale_fence: Code.FailedPrecondition,
+  key_conflict: Code.AlreadyExists,
+  overloaded: Code.ResourceExhausted,
+  too_big: Code.ResourceExhausted,
+  store_unavailable: Code.Unavailable,
+  store_full: Code.Unavailable,
+  commit_unknown: Code.Unavailable,
+  not_leading: Code.Unavailable,
+  closed: Code.Unavailable,
+  unauthenticated: Code.Unauthenticated,
+  permission_denied: Code.PermissionDenied,
+  version_mismatch: Code.FailedPrecondition,
+}
+
+export function toConnectError(error: unknown, logger: Logger): ConnectError {
+  if (error instanceof ConnectError) return error
+  if (!(error instanceof CurfewError)) {
+    // A bug of ours: what it says is for the log.
+    logger.error(
+      { error: String(error), stack: (error as Error)?.stack },
+      'a request failed for a reason of ours',
+    )
+    return new ConnectError('something went wrong here; the log says what', Code.Internal)
+  }
+  const { code, hint, fields } = error
+  const invalid = code.startsWith('invalid_') || code.startsWith('unknown_') || code.startsWith('too_')
+  const detail = {
+    code,
+    message: plainMessage(error),
+    ...(hint !== undefined && { hint }),
+    fields: jsonFields(fields),
+  }
+  return new ConnectError(
+    error.message,
+    CODES[code] ?? (invalid ? Code.InvalidArgument : Code.Unknown),
+    undefined,
+    [{ desc: ErrorDetailSchema, value: detail }],
+  )
+}
+
+/** `reached`: whether somebody has answered; nobody did when it was the connection that failed. */
+export function fromConnectError(error: unknown): CurfewError {
+  if (error instanceof CurfewError) return error
+  const connect = ConnectError.from(error)
+  const [detail] = connect.findDetails(ErrorDetailSchema)
+  if (detail) {
+    const { code, message, hint, fields } = detail
+    return new CurfewError(code, message, {
+      ...(hint !== undefined && { hint }),
+      fields: { ...fields },
+      cause: error,
+    })
+  }
+  return new CurfewError(PLAIN_CODES[connect.code] ?? 'unreachable', connect.rawMessage, { cause: error })
+}
+
+/** Of errors that come from the transport, and of refusals before a request was looked at. */
+const PLAIN_CODES: Partial<Record<Code, string>> = {
+  [Code.Unauthenticated]: 'unauthenticated',
+  [Code.PermissionDenied]: 'permission_denied',
+  [Code.InvalidArgument]: 'invalid_request',
+  [Code.ResourceExhausted]: 'too_big',
+  [Code.Unimplemented]: 'version_mismatch',
+  [Code.Internal]: 'server_failed',
+  [Code.DeadlineExceeded]: 'unreachable',
+  [Code.Unavailable]: 'unreachable',
+  [Code.Canceled]: 'closed',
+}
+
+/** Nothing was decided, or it may be asked again without harm. */
+export function isWorthRetrying(error: CurfewError): boolean {
+  return RETRIED.has(error.code)
+}
+
+const RETRIED = new Set([
+  'unreachable',
+  'store_unavailable',
+  'commit_unknown',
+  'not_leading',
+  'closed',
+  'overloaded',
+])
+
+function plainMessage({ message, hint }: CurfewError): string {
+  return hint !== undefined && message.endsWith(`\n  ${hint}`) ? message.slice(0, -hint.length - 3) : message
+}
+
+function jsonFields(fields: Record<string, unknown>): Record<string, never> {
+  try {
+    return JSON.parse(JSON.stringify(fields)) as Record<string, never>
+  } catch {
+    return {} // a field that is no JSON is of use only where it was made
+  }
+}

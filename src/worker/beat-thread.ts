@@ -1,0 +1,30 @@
+/** The thread that sends the beats of a worker. */
+import { parentPort, workerData } from 'node:worker_threads'
+import { SystemClock } from '../core/system-clock.ts'
+import type { BeatTarget } from './send-beat.ts'
+import { sendBeat } from './send-beat.ts'
+
+const { shared, everyMs } = workerData as { shared: SharedArrayBuffer; everyMs: number }
+const renewedAt = new Float64Array(shared)
+const clock = new SystemClock()
+let target: BeatTarget | null = null
+
+parentPort?.on('message', (next: BeatTarget | null) => {
+  target = next
+})
+
+function arm(): void {
+  clock.setTimer(everyMs, () => {
+    arm()
+    const sentTo = target
+    if (!sentTo) return
+    void sendBeat(sentTo, clock).then((beat) => {
+      if (!beat || target !== sentTo) return
+      if (beat.unknown) return parentPort?.postMessage('unknown')
+      const at = beat.sentAt - beat.leaseAgeMs
+      if (at > (renewedAt[0] as number)) renewedAt[0] = at
+    })
+  })
+}
+
+arm()

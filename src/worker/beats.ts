@@ -1,0 +1,115 @@
+/**
+ * The beats of a worker: once a second it tells its manager that it lives, and hears how old the lease is that its
+ * attempts stand on. Sent by a thread of its own, so that a handler which blocks the event loop loses nothing, or
+ * from the loop where many workers share a process.
+ */
+import { Worker as Thread } from 'node:worker_threads'
+import type { Clock, Timer } from '../core/clock.ts'
+import { entryFile } from '../core/entry-file.ts'
+import type { Endpoint } from '../wire/http-client.ts'
+import type { BeatTarget, SentBeat } from './send-beat.ts'
+import { sendBeat } from './send-beat.ts'
+
+export interface Beats {
+  /** Whom to tell; null: nobody, until it is attached again. */
+  setTarget(target: BeatTarget | null): void
+  /** When the lease was renewed that the attempts stand on, on the monotonic clock: the latest anybody has told. */
+  readonly renewedAt: number
+  renewed(at: number): void
+  close(): void
+}
+
+export interface BeatListener {
+  /** The manager does not know it any more. */
+  unknown(): void
+}
+
+const BEAT_EVERY_MS = 1_000
+
+export function beatTarget(
+  endpoint: Endpoint,
+  who: { workerId: string; session: number; token: string | undefined; tls: BeatTarget['tls'] },
+): BeatTarget {
+  const { origin, socketPath } = endpoint.request
+  return { href: origin.href, socketPath, draining: false, ...who }
+}
+
+/** In the event loop. */
+export class LoopBeats implements Beats {
+  readonly #clock: Clock
+  readonly #listener: BeatListener
+  #target: BeatTarget | null = null
+  #renewedAt: number
+  #timer: Timer
+
+  constructor(clock: Clock, listener: BeatListener) {
+    this.#clock = clock
+    this.#listener = listener
+    this.#renewedAt = clock.monotonic()
+    this.#timer = this.#arm()
+  }
+
+  get renewedAt(): number {
+    return this.#renewedAt
+  }
+
+  renewed(at: number): void {
+    this.#renewedAt = Math.max(this.#renewedAt, at)
+  }
+
+  setTarget(target: BeatTarget | null): void {
+    this.#target = target
+  }
+
+  close(): void {
+    this.#timer.cancel()
+  }
+
+  #arm(): Timer {
+    return this.#clock.setTimer(BEAT_EVERY_MS, () => {
+      this.#timer = this.#arm()
+      const target = this.#target
+      if (target) {
+        void sendBeat(target, this.#clock).then((beat) => {
+          if (beat && this.#target === target) heed(beat, this, this.#listener)
+        })
+      }
+    })
+  }
+}
+
+/** In a thread; what it heard stands in memory that both share, also while the loop is blocked. */
+export class ThreadBeats implements Beats {
+  readonly #shared = new Float64Array(new SharedArrayBuffer(8))
+  readonly #thread: Thread
+
+  constructor(clock: Clock, listener: BeatListener) {
+    this.#shared[0] = clock.monotonic()
+    this.#thread = new Thread(entryFile('./beat-thread', import.meta.url), {
+      workerData: { shared: this.#shared.buffer, everyMs: BEAT_EVERY_MS },
+    })
+    this.#thread.unref()
+    this.#thread.on('message', () => listener.unknown())
+  }
+
+  get renewedAt(): number {
+    return this.#shared[0] as number
+  }
+
+  renewed(at: number): void {
+    if (at > this.renewedAt) this.#shared[0] = at
+  }
+
+  setTarget(target: BeatTarget | null): void {
+    this.#thread.postMessage(target)
+  }
+
+  close(): void {
+    void this.#thread.terminate()
+  }
+}
+
+function heed(beat: SentBeat, beats: Beats, listener: BeatListener): void {
+  if (beat.unknown) listener.unknown()
+  else beats.renewed(beat.sentAt - beat.leaseAgeMs)
+}

@@ -1,0 +1,87 @@
+/** One beat, by hand: it is sent from a thread that has little else in it. */
+import { Agent as HttpAgent, request as httpRequest } from 'node:http'
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
+import type { Clock } from '../core/clock.ts'
+
+export interface BeatTarget {
+  href: string
+  socketPath: string | undefined
+  workerId: string
+  session: number
+  token: string | undefined
+  tls: { ca?: string; cert?: string; key?: string } | undefined
+  draining: boolean
+}
+
+export interface SentBeat {
+  /** Monotonic, before it was sent. */
+  sentAt: number
+  unknown: boolean
+  leaseAgeMs: number
+}
+
+/** Slower than this it is as good as lost: the next one is due. */
+const ANSWER_WITHIN_MS = 2_000
+const PATH = '/curfew.v1.WorkerService/Beat'
+const MOST_ANSWERED = 10_000
+
+const plainAgent = new HttpAgent({ keepAlive: true, maxSockets: 2 })
+const secureAgents = new Map<string, HttpsAgent>()
+
+/** Null: nobody answered, or not with a beat. */
+export function sendBeat(target: BeatTarget, clock: Clock): Promise<SentBeat | null> {
+  const { href, socketPath, workerId, session, token, tls, draining } = target
+  const url = new URL(PATH, href)
+  const sentAt = clock.monotonic()
+  return new Promise((resolve) => {
+    const secure = url.protocol === 'https:'
+    const request = (secure ? httpsRequest : httpRequest)(
+      url,
+      {
+        method: 'POST',
+        agent: secure ? secureAgent(tls) : plainAgent,
+        ...(socketPath !== undefined && { socketPath }),
+        timeout: ANSWER_WITHIN_MS,
+        headers: {
+          'content-type': 'application/json',
+          'connect-protocol-version': '1',
+          ...(token !== undefined && { authorization: `Bearer ${token}` }),
+        },
+      },
+      (response) => {
+        let text = ''
+        response.setEncoding('utf8')
+        response.on('data', (chunk: string) => {
+          text += chunk
+          if (text.length > MOST_ANSWERED) request.destroy()
+        })
+        response.on('end', () => resolve(response.statusCode === 200 ? read(text, sentAt) : null))
+        response.on('error', () => resolve(null))
+      },
+    )
+    const over = clock.setTimer(ANSWER_WITHIN_MS, () => request.destroy())
+    request.on('timeout', () => request.destroy())
+    request.on('error', () => resolve(null))
+    request.on('close', () => {
+      over.cancel()
+      resolve(null)
+    })
+    request.end(JSON.stringify({ workerId, session, draining }))
+  })
+}
+
+function read(text: string, sentAt: number): SentBeat | null {
+  try {
+    const { unknown = false, leaseAgeMs = 0 } = JSON.parse(text) as Partial<SentBeat>
+    return { sentAt, unknown, leaseAgeMs }
+  } catch {
+    return null // not from a manager
+  }
+}
+
+function secureAgent(tls: BeatTarget['tls']): HttpsAgent {
+  const key = JSON.stringify(tls ?? null)
+  const agent = secureAgents.get(key) ?? new HttpsAgent({ keepAlive: true, maxSockets: 2, ...tls })
+  secureAgents.set(key, agent)
+  return agent
+}

@@ -1,0 +1,162 @@
+/** A worker in a process of its own, attached to managers over the wire: `Curfew.work`. */
+import { pathToFileURL } from 'node:url'
+import type { Clock } from './core/clock.ts'
+import { sleep } from './core/clock.ts'
+import type { Duration } from './core/duration.ts'
+import { durationMs } from './core/duration.ts'
+import { entryFile } from './core/entry-file.ts'
+import type { IdSource } from './core/id.ts'
+import type { Logger } from './core/logger.ts'
+import type { SystemRandomness } from './core/system-clock.ts'
+import type { ConnectionOptions } from './wire/http-client.ts'
+import { endpointOf } from './wire/http-client.ts'
+import { isProcessGone, thisMachine } from './worker/machine.ts'
+import type { ProcessEnvironment } from './worker/process-attempt.ts'
+import { ProcessTable } from './worker/process-table.ts'
+import { killMarked } from './worker/process-tree.ts'
+import type { ProcessRegistry } from './worker/registry.ts'
+import { RemoteManager } from './worker/remote-manager.ts'
+import { Supervisor } from './worker/supervisor.ts'
+import type { WorkerOptions } from './worker/worker.ts'
+import { Worker } from './worker/worker.ts'
+import type { ObituaryArgument } from './worker/worker-obituary.ts'
+
+export interface WorkingParts {
+  managers: readonly string[]
+  connection: ConnectionOptions
+  labels: Record<string, string>
+  registry: ProcessRegistry
+  worker: Pick<WorkerOptions, 'turns' | 'residents' | 'queues' | 'concurrency'>
+  witness: boolean
+  /** Beats in the event loop instead of a thread. */
+  beatsInLoop: boolean
+  clock: Clock
+  randomness: SystemRandomness
+  ids: IdSource
+  logger: Logger
+}
+
+/** Beyond the grace, for the last reports. */
+const CLOSE_MS = 10_000
+
+export class WorkerProcess {
+  readonly workerId: string
+  readonly #worker: Worker
+  readonly #manager: RemoteManager
+  readonly #supervisor: Supervisor | null
+  readonly #clock: Clock
+  readonly #hurry = Promise.withResolvers<void>()
+  #closing: Promise<void> | null = null
+  readonly #closed = Promise.withResolvers<void>()
+
+  private constructor(parts: {
+    workerId: string
+    worker: Worker
+    manager: RemoteManager
+    supervisor: Supervisor | null
+    clock: Clock
+  }) {
+    this.workerId = parts.workerId
+    this.#worker = parts.worker
+    this.#manager = parts.manager
+    this.#supervisor = parts.supervisor
+    this.#clock = parts.clock
+  }
+
+  static async start(parts: WorkingParts): Promise<WorkerProcess> {
+    const { clock, logger, ids, registry, connection, randomness } = parts
+    const workerId = ids.next('n', clock.wall())
+    const endpoints = parts.managers.map((url) => endpointOf(url, connection))
+    const tasks = [...registry.tasks.values()]
+    const agents = [...registry.agents.values()]
+    const obituary: ObituaryArgument = {
+      ...{ workerId, token: connection.token, tls: connection.tls },
+      managers: endpoints.map(({ request }) => ({
+        href: request.origin.href,
+        socketPath: request.socketPath,
+      })),
+    }
+    const supervisor =
+      parts.witness || tasks.some(({ isolation }) => isolation === 'process')
+        ? await Supervisor.start({
+            ...{ nodeId: workerId, clock, logger },
+            obituary: {
+              module: pathToFileURL(entryFile('./worker/worker-obituary', import.meta.url)).href,
+              argument: obituary,
+            },
+          })
+        : null
+    const processes: ProcessEnvironment | null = supervisor && { nodeId: workerId, supervisor, clock, logger }
+    const worker = new Worker({
+      ...{ workerId, tasks, agents, registry, clock, randomness, ids, logger, processes },
+      ...parts.worker,
+    })
+    const manager = new RemoteManager({
+      ...{ endpoints, token: connection.token, tls: connection.tls, clock, randomness, logger },
+      ...{ labels: parts.labels, machine: thisMachine(), beatsInLoop: parts.beatsInLoop },
+      definitions: announced(registry),
+      isGone: async ({ workerId: gone, ...process }) => {
+        if (!isProcessGone(process)) return false
+        await killMarked({ nodeId: gone }, { clock, table: new ProcessTable(clock) })
+        return true
+      },
+    })
+    worker.attach(manager)
+    return new WorkerProcess({ workerId, worker, manager, supervisor, clock })
+  }
+
+  get closed(): Promise<void> {
+    return this.#closed.promise
+  }
+
+  /** Resolves with the first attach; rejects when the managers refuse it for a reason that stays. */
+  attached(): Promise<void> {
+    return this.#manager.attached
+  }
+
+  /**
+   * Stops working. `drain`: running attempts may end first, at most so long (`true`: as long as they take); otherwise,
+   * and after that, they are stopped and go back to the queue.
+   */
+  close(options: { drain?: boolean | Duration } = {}): Promise<void> {
+    const drain = options.drain ?? false
+    const drainMs =
+      drain === true ? Infinity : drain === false || drain === 0 ? 0 : durationMs(drain, 'drain')
+    if (drainMs === 0) this.#hurry.resolve()
+    this.#closing ??= this.#close(drainMs).finally(() => this.#closed.resolve())
+    return this.#closing
+  }
+
+  async #close(drainMs: number): Promise<void> {
+    const reason = { code: 'closing', message: 'the process that runs it is closing' } as const
+    this.#manager.drain()
+    if (drainMs > 0) await this.#within(drainMs, Promise.race([this.#worker.drained(), this.#hurry.promise]))
+    this.#worker.refuse(reason)
+    this.#worker.stopAll(reason)
+    await this.#within(this.#worker.longestGraceMs + CLOSE_MS, this.#worker.reported())
+    await this.#manager.leave()
+    this.#worker.detach()
+    this.#manager.close()
+    await this.#supervisor?.close()
+  }
+
+  async #within(ms: number, work: Promise<void>): Promise<void> {
+    if (ms === Infinity) return work
+    const over = new AbortController()
+    await Promise.race([work, sleep(this.#clock, ms, over.signal)])
+    over.abort()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close()
+  }
+}
+
+/** What the manager may tell others that this worker knows. */
+function announced({ tasks, agents, workflows }: ProcessRegistry) {
+  return [
+    ...[...tasks.values()].map(({ name, policy }) => ({ kind: 'task' as const, name, body: policy })),
+    ...[...agents.values()].map(({ name, policy }) => ({ kind: 'agent' as const, name, body: policy })),
+    ...[...workflows.values()].map(({ name, model }) => ({ kind: 'workflow' as const, name, body: model })),
+  ]
+}
