@@ -1,6 +1,6 @@
 // What a benchmark is, and the arithmetic they share.
 
-import type { OpenAgents, OpenSession } from './contender.ts'
+import type { LoadCluster, OpenAgents, OpenSession } from './contender.ts'
 
 export interface Metric {
   label: string
@@ -18,6 +18,7 @@ export interface Place {
   quick: boolean
   open: OpenSession
   openAgents: OpenAgents
+  loadCluster: LoadCluster
 }
 
 /** By metric; a text says why there is no number. */

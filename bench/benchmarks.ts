@@ -2,6 +2,7 @@ import type { Benchmark } from './benchmark.ts'
 import { agents } from './benchmarks/agents.ts'
 import { backlog } from './benchmarks/backlog.ts'
 import { bulk } from './benchmarks/bulk.ts'
+import { cluster } from './benchmarks/cluster.ts'
 import { crash } from './benchmarks/crash.ts'
 import { deadlines } from './benchmarks/deadlines.ts'
 import { fanOut } from './benchmarks/fan-out.ts'
@@ -30,4 +31,5 @@ export const BENCHMARKS: Record<string, Benchmark> = {
   'waiting-agents': waitingAgents,
   graphs,
   'fan-out': fanOut,
+  cluster,
 }

@@ -55,3 +55,31 @@ export interface AgentSessionOptions {
 }
 
 export type OpenAgents = (options: AgentSessionOptions) => Promise<AgentSession>
+
+export interface WorkOrder {
+  store: string
+  /** The address of the manager, of a contender that has one. */
+  manager: string | null
+  concurrency: number
+}
+
+export interface ClusterWorker {
+  close(): Promise<void>
+}
+
+/** Several processes that work on one store together. */
+export interface ClusterContender {
+  /** Makes this process the manager; answers its address. */
+  manage?(store: string): Promise<string>
+  /** Makes this process a worker, which calls the handler for every task. */
+  work(order: WorkOrder, handler: () => void): Promise<ClusterWorker>
+  /** For storing tasks while no worker is there. */
+  connect(at: { store: string; manager: string | null }): Promise<{
+    schedule(count: number): Promise<void>
+    close(): Promise<void>
+  }>
+  /** The statement that counts tasks which have not ended. */
+  unfinished: string
+}
+
+export type LoadCluster = () => Promise<ClusterContender>

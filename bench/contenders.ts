@@ -1,6 +1,6 @@
 // Who takes part, over which store, and in what.
 
-import type { OpenAgents, OpenSession } from './contender.ts'
+import type { LoadCluster, OpenAgents, OpenSession } from './contender.ts'
 
 export interface ContenderEntry {
   store: 'postgres' | 'sqlite'
@@ -9,11 +9,13 @@ export interface ContenderEntry {
   takesPartIn: readonly string[]
   load: () => Promise<OpenSession>
   loadAgents?: () => Promise<OpenAgents>
+  loadCluster?: LoadCluster
 }
 
 const RUNS_TASKS = ['bulk', 'one-by-one', 'pickup', 'idle']
 const RUNS_AGENTS = ['agents', 'waiting-agents', 'signals']
 const RUNS_GRAPHS = ['graphs', 'fan-out']
+const OVER_THE_WIRE = ['cluster', 'attached-workers', 'watch']
 
 const noTasks = async (): Promise<OpenSession> => () => {
   throw new Error('takes no part in what is measured with tasks')
@@ -23,9 +25,16 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   'curfew-postgres': {
     store: 'postgres',
     kind: 'ours',
-    takesPartIn: [...RUNS_TASKS, 'crash', 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS, ...RUNS_GRAPHS],
+    takesPartIn: [
+      ...RUNS_TASKS,
+      ...['crash', 'timeouts', 'deadlines', 'backlog'],
+      ...RUNS_AGENTS,
+      ...RUNS_GRAPHS,
+      ...OVER_THE_WIRE,
+    ],
     load: async () => (await import('./contenders/curfew.ts')).openCurfew,
     loadAgents: async () => (await import('./contenders/curfew-agents.ts')).openCurfewAgents,
+    loadCluster: async () => (await import('./contenders/curfew-cluster.ts')).curfewCluster,
   },
   'curfew-witness': {
     store: 'postgres',
@@ -43,8 +52,9 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   'graphile-worker': {
     store: 'postgres',
     kind: 'peer',
-    takesPartIn: [...RUNS_TASKS, 'crash'],
+    takesPartIn: [...RUNS_TASKS, 'crash', 'cluster'],
     load: async () => (await import('./contenders/graphile-worker.ts')).openGraphileWorker,
+    loadCluster: async () => (await import('./contenders/graphile-worker.ts')).graphileCluster,
   },
   'pg-boss': {
     store: 'postgres',

@@ -2,7 +2,7 @@
 
 import type { Measures } from './benchmark.ts'
 import { BENCHMARKS } from './benchmarks.ts'
-import type { OpenAgents } from './contender.ts'
+import type { LoadCluster, OpenAgents } from './contender.ts'
 import { CONTENDERS } from './contenders.ts'
 
 export interface MeasureOrder {
@@ -23,13 +23,18 @@ if (import.meta.main) {
 
   async function measure(): Promise<MeasureAnswer> {
     try {
-      const { load, loadAgents } = CONTENDERS[contender]!
+      const { load, loadAgents, loadCluster: ofContender } = CONTENDERS[contender]!
       const open = await load()
       const openAgents: OpenAgents = async (options) => {
         if (!loadAgents) throw new Error(`${contender} has no agents`)
         return (await loadAgents())(options)
       }
-      return { measures: await BENCHMARKS[benchmark]!.run({ contender, open, openAgents, ...place }) }
+      const loadCluster: LoadCluster = async () => {
+        if (!ofContender) throw new Error(`${contender} has no cluster`)
+        return ofContender()
+      }
+      const contending = { contender, open, openAgents, loadCluster }
+      return { measures: await BENCHMARKS[benchmark]!.run({ ...contending, ...place }) }
     } catch (error) {
       return { problem: error instanceof Error ? (error.stack ?? error.message) : String(error) }
     }

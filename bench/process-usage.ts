@@ -1,8 +1,10 @@
-// What a process costs that has nothing to do: processor time, transactions in its database, memory.
+// What processes cost: processor time, transactions in their database, memory.
 
+import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import type { DatabaseProbe } from './database-probe.ts'
 import { probeDatabase } from './database-probe.ts'
 
 /** Of this process, and of everybody in its database. */
@@ -32,4 +34,29 @@ export function heapMb(): number {
   const collectGarbage = runInNewContext('gc') as () => void
   collectGarbage()
   return process.memoryUsage().heapUsed / 2 ** 20
+}
+
+/**
+ * Counts the processor time of the server that a probe is connected to, from now on; it runs on this machine. Null:
+ * not Linux.
+ */
+export async function countPostgresCpu(probe: DatabaseProbe): Promise<(() => Promise<number>) | null> {
+  if (process.platform !== 'linux') return null
+  const pids = async () =>
+    (await probe.rows<{ pid: number }>('select pid from pg_stat_activity')).map(({ pid }) => pid)
+  const before = new Map((await pids()).map((pid) => [pid, cpuMsOf(pid)]))
+  // Whoever came meanwhile did all of its work meanwhile.
+  return async () => (await pids()).reduce((total, pid) => total + cpuMsOf(pid) - (before.get(pid) ?? 0), 0)
+}
+
+/** A hundredth of a second is what the kernel counts in. */
+const TICK_MS = 10
+
+function cpuMsOf(pid: number): number {
+  const file = `/proc/${pid}/stat`
+  if (!existsSync(file)) return 0
+  const stat = readFileSync(file, 'utf8')
+  // The name of the command is in brackets and may hold anything.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return (Number(fields[11]) + Number(fields[12])) * TICK_MS
 }

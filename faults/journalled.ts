@@ -4,11 +4,13 @@ import { note } from './journal.ts'
 
 const ALIVE_EVERY_MS = 100
 
-export function journalled<Input>(run: (input: Input, context: TaskContext) => unknown) {
+export function journalled<Input, Output = unknown>(
+  run: (input: Input, context: TaskContext) => Output | Promise<Output>,
+) {
   // Both are set by the process of the engine, and inherited by the process of a handler.
   const journal = process.env.FAULTS_JOURNAL ?? ''
   const owner = Number(process.env.FAULTS_OWNER ?? process.pid)
-  return async (input: Input, context: TaskContext) => {
+  return async (input: Input, context: TaskContext): Promise<Output> => {
     const { taskId, attempt, signal } = context
     const say = (type: string, more: object = {}) => note(journal, { type, taskId, attempt, owner, ...more })
     const told = () => {

@@ -132,7 +132,15 @@ onEachStore(
       const before = await everything(world)
       const reader = await read(world)
       const service = await openReader(world.store, { clock: world.clock, logger: world.logger })
-      const request = { what: { task: 'echo' }, input: 1, key: null, timeout: null, delay: null, trace: null }
+      const request = {
+        what: { task: 'echo' },
+        input: 1,
+        key: null,
+        timeout: null,
+        delay: null,
+        trace: null,
+        requestId: null,
+      }
       const refusals = [
         () => reader.schedule(echo, 1),
         () => reader.start(waiting, null),

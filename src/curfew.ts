@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url'
 import pino from 'pino'
 import { Client } from './client/client.ts'
 import { ConnectedClient } from './client/connected-client.ts'
-import { announcedDefinitions, submitNamed } from './client/submit-named.ts'
+import { announcedDefinitions, submitNamed, withFixedId } from './client/submit-named.ts'
 import type { ConnectedCurfew } from './connecting.ts'
 import type { Clock } from './core/clock.ts'
 import { sleep } from './core/clock.ts'
@@ -203,7 +203,9 @@ export class Curfew extends Client {
     this.#listening = new Listening(engine)
     engine.service.setSubmit((request) => {
       const known = withRegistry(registry, announcedDefinitions(engine.workers.definitions()))
-      return submitNamed(new Client(engine.service, known), known, request)
+      const { requestId } = request
+      const service = requestId === null ? engine.service : withFixedId(engine.service, requestId)
+      return submitNamed(new Client(service, known), known, request)
     })
   }
 
@@ -275,6 +277,7 @@ export class Curfew extends Client {
       endLeftovers: (nodeId) => endLeftovers(nodeId),
     })
     let supervisor: Supervisor | null = null
+    let curfew: Curfew
     try {
       if (options.witness || tasks.some(({ isolation }) => isolation === 'process')) {
         supervisor = await Supervisor.start({
@@ -308,19 +311,19 @@ export class Curfew extends Client {
         logger,
         processes,
       })
-      const curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
+      curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
       await engine.start(worker, () => void curfew.close())
-      const file = options.clock || options.listen === false ? null : fileOf(options.store)
-      await curfew.#listening
-        .start(listen, file === null ? null : socketOf(file), logger)
-        .catch(async (error) => {
-          await curfew.close()
-          throw error
-        })
-      return curfew
     } catch (error) {
       await engine.close()
       await supervisor?.close()
+      throw error
+    }
+    try {
+      const file = options.clock || options.listen === false ? null : fileOf(options.store)
+      await curfew.#listening.start(listen, file === null ? null : socketOf(file), logger)
+      return curfew
+    } catch (error) {
+      await curfew.close()
       throw error
     }
   }

@@ -89,7 +89,7 @@ export class Listening {
   }
 
   async close(): Promise<void> {
-    this.#engine.setSocket(null)
+    if (this.#servers.length > 0) this.#engine.setSocket(null)
     await Promise.all(this.#servers.splice(0).map((server) => server.close()))
   }
 }

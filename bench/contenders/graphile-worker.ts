@@ -2,7 +2,8 @@
 // without the local queue where one task at a time counts.
 // Where a process dies its jobs stay locked for 4 hours unless an operator calls forceUnlockWorkers.
 
-import type { OpenSession, ScheduleOptions } from '../contender.ts'
+import { numbers } from '../benchmark.ts'
+import type { ClusterContender, OpenSession, ScheduleOptions } from '../contender.ts'
 import { probeDatabase } from '../database-probe.ts'
 import { importPeer } from '../peers/install.ts'
 
@@ -22,6 +23,7 @@ interface GraphileWorker {
   makeWorkerUtils(options: { connectionString: string; maxPoolSize: number; logger: unknown }): Promise<{
     addJob(identifier: string, payload: unknown, spec?: { runAt?: Date }): Promise<unknown>
     addJobs(specs: JobSpec[]): Promise<unknown>
+    migrate(): Promise<void>
     release(): Promise<void>
   }>
   Logger: new (factory: () => () => void) => unknown
@@ -35,6 +37,8 @@ const FASTEST = {
   completeJobBatchDelay: 0,
   failJobBatchDelay: 0,
 }
+
+const UNFINISHED = 'select count(*)::int from graphile_worker._private_jobs'
 
 export const openGraphileWorker: OpenSession = async ({ store, purpose, concurrency, handler }) => {
   const { run, makeWorkerUtils, Logger } = await importPeer<GraphileWorker>('graphile-worker')
@@ -60,11 +64,43 @@ export const openGraphileWorker: OpenSession = async ({ store, purpose, concurre
     schedule: (n, options = {}) => utils.addJob('noop', { n }, runAt(options)),
     scheduleMany: (numbers, options = {}) =>
       utils.addJobs(numbers.map((n) => ({ identifier: 'noop', payload: { n }, ...runAt(options) }))),
-    unfinished: () => probe.value<number>('select count(*)::int from graphile_worker._private_jobs'),
+    unfinished: () => probe.value<number>(UNFINISHED),
     close: async () => {
       await runner.stop()
       await utils.release()
       await probe.end()
     },
   }
+}
+
+/** Jobs that are stored in one call; more of them make a statement of many megabytes. */
+const AT_ONCE = 10_000
+
+export const graphileCluster: ClusterContender = {
+  work: async ({ store }, handler) => {
+    const { run, Logger } = await importPeer<GraphileWorker>('graphile-worker')
+    const runner = await run({
+      preset: { worker: { connectionString: store, ...FASTEST } },
+      taskList: { noop: async () => handler() },
+      logger: new Logger(() => () => {}),
+      noHandleSignals: true,
+    })
+    return { close: () => runner.stop() }
+  },
+  connect: async ({ store }) => {
+    const { makeWorkerUtils, Logger } = await importPeer<GraphileWorker>('graphile-worker')
+    const logger = new Logger(() => () => {})
+    const utils = await makeWorkerUtils({ connectionString: store, maxPoolSize: 2, logger })
+    await utils.migrate()
+    return {
+      schedule: async (count) => {
+        const specs = numbers(count).map((n) => ({ identifier: 'noop', payload: { n } }))
+        for (let i = 0; i < count; i += AT_ONCE) await utils.addJobs(specs.slice(i, i + AT_ONCE))
+      },
+      close: async () => {
+        await utils.release()
+      },
+    }
+  },
+  unfinished: UNFINISHED,
 }

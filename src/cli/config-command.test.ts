@@ -2,9 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { SystemClock } from '../core/system-clock.ts'
-import type { Io } from './io.ts'
-import { main } from './main.ts'
+import { curfew } from './fixtures/test-io.ts'
 import { SETTING_NAMES, SETTINGS } from './settings.ts'
 
 let cwd: string
@@ -18,20 +16,8 @@ afterEach(() => {
 })
 
 async function call(args: string[], env: Record<string, string> = {}) {
-  const said = { stdout: '', stderr: '' }
-  const output = (name: 'stdout' | 'stderr') => ({
-    write: (text: string) => {
-      said[name] += text
-    },
-    isTerminal: false,
-  })
-  const io = {
-    ...{ stdout: output('stdout'), stderr: output('stderr'), env, cwd, columns: 80, rows: 24 },
-    clock: new SystemClock(),
-    exitCode: 0,
-  } as unknown as Io
-  const code = await main(args, io)
-  return { code, ...said }
+  const { code, out, err } = await curfew(args, { cwd, env })
+  return { code, stdout: out, stderr: err }
 }
 
 const FILE = `export default { store: 'postgres://me:hush@db/curfew', token: 'cft_hush', drain: '1m', labels: { zone: 'eu' } }`

@@ -6,9 +6,11 @@ import { parseText } from '../definitions/definition-text.ts'
 import type { JobDefinition } from '../definitions/job.ts'
 import { validateJob } from '../definitions/job.ts'
 import type { Problem } from '../definitions/problem.ts'
+import { DefinitionError } from '../definitions/problem.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { validateWorkflow } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
+import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 
 export interface CheckedFile {
@@ -27,6 +29,26 @@ export async function checkFile(io: Io, file: string, registry?: Registry): Prom
   const options = { file, ...(registry && { registry }) }
   const checked = kind === 'job' ? validateJob(text, options) : validateWorkflow(text, options)
   return { file, text, kind, ...checked }
+}
+
+export type ValidFile = CheckedFile & { definition: WorkflowDefinition | JobDefinition }
+
+/** Throws what is wrong with it. */
+export function definitionOf(checked: CheckedFile): ValidFile {
+  const { file, definition, problems } = checked
+  if (!definition) throw new DefinitionError(file, problems)
+  return { ...checked, definition }
+}
+
+/** A job is stored as it stands in its file. */
+export function refuseForJob(
+  { kind, file }: CheckedFile,
+  { input, timeout }: { input: string | undefined; timeout: string | undefined },
+): void {
+  if (kind !== 'job') return
+  if (input !== undefined)
+    throw usageError(`--input: ${file} is a job; the inputs of its workflows stand in it`)
+  if (timeout !== undefined) throw usageError(`--timeout: ${file} is a job; its timeout stands in it`)
 }
 
 /** A job has workflows. What cannot be read is a workflow, whose problems are told. */

@@ -31,6 +31,7 @@ export function exitCodeOf(status: TaskStatus): number {
 const CODES: Record<string, number> = {
   usage: EXIT.usage,
   no_such_file: EXIT.usage,
+  unsafe_listen: EXIT.usage,
   not_yet: EXIT.usage,
   too_big: EXIT.usage,
   unknown_task: EXIT.usage,

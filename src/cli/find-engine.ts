@@ -3,6 +3,7 @@
  * itself. A command that only looks reads it and fires nothing; one that changes something opens it for the moment,
  * without running anybody's work.
  */
+import { existsSync } from 'node:fs'
 import path from 'node:path'
 import type { Client } from '../client/client.ts'
 import { sleep } from '../core/clock.ts'
@@ -11,6 +12,7 @@ import type { OpenOptions } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
 import { loadConfig } from './config.ts'
+import { callerOf } from './credentials.ts'
 import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 import { storeLogger } from './logger.ts'
@@ -23,9 +25,10 @@ export interface Engine {
   readonly via: 'managers' | 'process' | 'reader' | 'own'
   /** For people: who answers. */
   readonly who: string
-  /** Where it listens, and which process it is. */
+  /** Where it listens. */
   readonly addresses: readonly string[]
-  readonly pid: number | null
+  /** Aborts when the process is not there any more, long before a connection to it is given up. */
+  readonly gone: AbortSignal
   close(): Promise<void>
 }
 
@@ -34,13 +37,20 @@ export type Need = 'read' | 'write'
 
 export type Place = { managers: readonly string[] } | { store: string; isFile: boolean }
 
-const NOWHERE = { addresses: [], pid: null }
+const NEVER = new AbortController().signal
+const NOWHERE = { addresses: [], gone: NEVER }
 
 const LOOK_AGAIN_MS = 50
 /** A process that has just taken the store says a moment later where it listens. */
 const LISTENS_WITHIN_MS = 3_000
+const LOOK_FOR_HOLDER_MS = 250
+/** What a client is told when whoever it talks to is closing or gone. */
+const LOST = ['unreachable', 'closed', 'not_leading', 'store_unavailable']
 
-/** Opens what the settings name, for as long as `work` takes. */
+/**
+ * Opens what the settings name, for as long as `work` takes. Looking is begun again, elsewhere, when the process that
+ * was asked goes.
+ */
 export async function withEngine<T>(
   io: Io,
   flags: Flags,
@@ -48,21 +58,38 @@ export async function withEngine<T>(
   work: (engine: Engine) => Promise<T>,
 ): Promise<T> {
   const config = await loadConfig(io, 'client', flags)
-  const engine = await findEngine(io, config, need)
-  try {
-    if (engine.via === 'reader') await tellNobodyWorks(io, engine)
-    return await work(engine)
-  } finally {
-    await engine.close()
+  for (;;) {
+    const engine = await findEngine(io, config, need)
+    try {
+      if (engine.via === 'reader') await tellNobodyWorks(io, engine)
+      return await work(engine)
+    } catch (error) {
+      if (need === 'write' || !(await isLost(engine, error))) throw error
+    } finally {
+      await engine.close()
+    }
   }
+}
+
+/** The process that was asked has gone; whatever else there is can be asked. */
+export async function isLost(engine: Engine, error: unknown): Promise<boolean> {
+  if (engine.via !== 'process' || !(error instanceof CurfewError) || !LOST.includes(error.code)) return false
+  const left = Promise.withResolvers<boolean>()
+  if (engine.gone.aborted) return true
+  engine.gone.addEventListener('abort', () => left.resolve(true), { once: true })
+  return left.promise
 }
 
 export async function findEngine(io: Io, config: Config, need: Need): Promise<Engine> {
   const place = placeOf(io, config)
-  if ('managers' in place) return connectManagers(place.managers, config)
+  if ('managers' in place) return connectManagers(io, place.managers, config)
   const process = await findProcess(io, place)
   if (process) return process
-  if (need === 'write') return openOwn(config, place, { concurrency: 0 })
+  if (need === 'write') {
+    // What is not there is not made by somebody who wants to change it.
+    if (place.isFile && !existsSync(place.store)) throw noStore(place.store)
+    return openOwn(config, place, { concurrency: 0 })
+  }
   const { Curfew } = await import('../curfew.ts')
   const reader = await Curfew.read(place.store, { clock: io.clock, logger: storeLogger(config.settings.log) })
   return { client: reader, via: 'reader', who: place.store, ...NOWHERE, close: () => reader.close() }
@@ -84,12 +111,11 @@ export function placeOf(io: Io, { settings, origins }: Config): Place {
   return { store: isFile ? path.resolve(io.cwd, settings.store) : settings.store, isFile }
 }
 
-export async function connectManagers(managers: readonly string[], { settings }: Config): Promise<Engine> {
+export async function connectManagers(io: Io, managers: readonly string[], config: Config): Promise<Engine> {
   const { Curfew } = await import('../curfew.ts')
-  const token = settings.token === null ? {} : { token: settings.token }
-  const client = await Curfew.connect([...managers], token)
+  const client = await Curfew.connect(managers, await callerOf(io, config))
   const who = managers.join(', ')
-  return { client, via: 'managers', who, addresses: managers, pid: null, close: () => client.close() }
+  return { client, via: 'managers', who, addresses: managers, gone: NEVER, close: () => client.close() }
 }
 
 /** The process that works on a file, over its socket; null when there is none. */
@@ -110,17 +136,26 @@ export async function findProcess(io: Io, place: { store: string; isFile: boolea
       { hint: 'It was opened with listen: false. Ask it, or close it first.', fields: { ...holder } },
     )
   }
+  const { pid } = holder
   const address = `unix:${holder.socket}`
   const client = await Curfew.connect(address)
-  const { pid } = holder
-  return {
-    client,
-    via: 'process',
-    who: `process ${pid}`,
-    addresses: [address],
-    pid,
-    close: () => client.close(),
+  const closed = new AbortController()
+  const gone = watchHolder(io, () => findHolder(place.store)?.pid === pid, closed.signal)
+  const close = () => {
+    closed.abort()
+    return client.close()
   }
+  return { client, via: 'process', who: `process ${pid}`, addresses: [address], gone, close }
+}
+
+function watchHolder(io: Io, isThere: () => boolean, closed: AbortSignal): AbortSignal {
+  const gone = new AbortController()
+  const look = async () => {
+    while (!closed.aborted && isThere()) await sleep(io.clock, LOOK_FOR_HOLDER_MS, closed)
+    if (!closed.aborted) gone.abort()
+  }
+  void look()
+  return gone.signal
 }
 
 /** Takes the store: this process works on it until it is closed. */
@@ -142,6 +177,13 @@ async function tellNobodyWorks(io: Io, { client, who }: Engine): Promise<void> {
   const colours = new Colours(io, io.stderr)
   const note = `Nobody works on ${printable(path.relative(io.cwd, who) || who)}: what is open there stands still.`
   io.stderr.write(`${colours.dim(note)}\n`)
+}
+
+function noStore(store: string): CurfewError {
+  return new CurfewError('store_missing', `there is no store ${store}`, {
+    hint: 'Check the path and the folder you are in.',
+    fields: { store },
+  })
 }
 
 /** Nothing more will happen to what is asked for. */

@@ -1,10 +1,9 @@
 /** `curfew graph FILE`: a workflow or job as Mermaid text. */
 import { Command } from 'commander'
 import { jobGraph } from '../definitions/job-graph.ts'
-import { DefinitionError } from '../definitions/problem.ts'
 import { graph } from '../definitions/workflow-graph.ts'
-import type { CheckedFile } from './definition-file.ts'
-import { checkFile } from './definition-file.ts'
+import type { ValidFile } from './definition-file.ts'
+import { checkFile, definitionOf } from './definition-file.ts'
 import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 import { jsonOption } from './options.ts'
@@ -23,17 +22,16 @@ Examples:
   $ curfew graph nightly.yml --workflow check`,
     )
   return jsonOption(command).action(async (file: string, options: { workflow?: string; json?: boolean }) => {
-    const checked = await checkFile(io, file)
+    const checked = definitionOf(await checkFile(io, file))
     const mermaid = draw(checked, options.workflow)
     if (options.json) {
       const { kind, definition } = checked
-      printJson(io, { file, kind, name: definition?.model.name ?? null, mermaid })
+      printJson(io, { file, kind, name: definition.model.name ?? null, mermaid })
     } else io.stdout.write(mermaid)
   })
 }
 
-function draw({ file, definition, problems }: CheckedFile, workflow: string | undefined): string {
-  if (!definition) throw new DefinitionError(file, problems)
+function draw({ file, definition }: ValidFile, workflow: string | undefined): string {
   if (definition.kind === 'workflow') {
     if (workflow !== undefined) throw usageError(`--workflow: ${file} is a workflow, not a job`)
     return graph(definition)

@@ -92,7 +92,7 @@ function listLines(io: Io, works: readonly TaskView[]): string[] {
     works,
     [
       { title: 'ID', text: ({ id }) => id },
-      { title: 'KIND', text: ({ kind }) => kind },
+      { title: 'KIND', text: ({ kind }) => kind, optional: true },
       {
         title: 'NAME',
         text: ({ name, title }) => (title === null || title === name ? name : `${name} (${title})`),
@@ -103,8 +103,8 @@ function listLines(io: Io, works: readonly TaskView[]): string[] {
         text: ({ status, parked }) => (parked === null ? status : `${status}, parked`),
         colour: (text, { status }) => colours.status(status, text),
       },
-      { title: 'AGE', text: ({ createdAt }) => roughDuration(Math.max(0, now - createdAt)) },
-      { title: 'TOOK', text: (work) => tookText(work, now) },
+      { title: 'AGE', text: ({ createdAt }) => roughDuration(Math.max(0, now - createdAt)), optional: true },
+      { title: 'TOOK', text: (work) => tookText(work, now), optional: true },
       { title: 'LEFT', text: (work) => leftText(work, now) },
     ],
     { width: outputWidth(io), colours },

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** The command line: `curfew COMMAND`. Commands are put together here, and what they throw becomes an exit code. */
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { Command } from 'commander'
 import { cancelCommand } from './cancel.ts'
@@ -49,7 +49,7 @@ export async function main(args: readonly string[], io: Io): Promise<number> {
   }
 }
 
-async function makeProgram(io: Io): Promise<Command> {
+export async function makeProgram(io: Io): Promise<Command> {
   const program = new Command('curfew')
     .description('Durable jobs and workflows whose deadlines hold.')
     .version(readVersion(), '--version', 'print the version')

@@ -26,9 +26,9 @@ export function timeText(ms: number | null): string {
   return ms === null ? '' : new Date(ms).toISOString()
 }
 
-/** For reading, not for sums: seconds below a day, then minutes. */
+/** For reading, not for sums: the longer, the rounder. */
 export function roughDuration(ms: number): string {
-  const step = Math.abs(ms) < 10_000 ? 100 : Math.abs(ms) < 86_400_000 ? 1_000 : 60_000
+  const step = ms < 1_000 ? 1 : ms < 10_000 ? 100 : ms < 86_400_000 ? 1_000 : 60_000
   return formatDuration(Math.round(ms / step) * step)
 }
 

@@ -6,7 +6,9 @@
 import type { Client } from '../client/client.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
+import type { WorkerProcess } from '../curfew.ts'
 import type { Config } from './config.ts'
+import { callerOf } from './credentials.ts'
 import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
@@ -15,6 +17,7 @@ import { connectManagers, findProcess, openOwn } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Definitions } from './load-modules.ts'
+import { storeLogger } from './logger.ts'
 import { printOutcome } from './outcome.ts'
 import { handleOf } from './work-handle.ts'
 
@@ -69,7 +72,7 @@ async function runOn(
   const { config, definitions, display, interrupt, json } = options
   const over = new AbortController()
   const stopLooking = lookForHolder(io, engine, options.place, over)
-  const worker = await attachWorker(engine, config, definitions)
+  const worker = await attachWorker(io, engine, config, definitions)
   try {
     const id = known ?? (await options.begin(engine))
     interrupt.of(engine, id)
@@ -91,7 +94,7 @@ async function runOn(
 
 /** Whoever has the store, or this process. */
 async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Promise<Engine> {
-  if ('managers' in place) return connectManagers(place.managers, config)
+  if ('managers' in place) return connectManagers(io, place.managers, config)
   const { tasks, agents, workflows } = definitions
   const { concurrency, turns, queueLimits, allowPrivate } = config.settings
   const queues = Object.fromEntries(
@@ -118,21 +121,25 @@ async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Pro
   }
 }
 
-/** Tasks that only this process has the code of are run here, whoever has the store. */
+/** What only this process can run is run here, whoever has the store. */
 async function attachWorker(
+  io: Io,
   { addresses, via }: Engine,
-  { settings, origins }: Config,
+  config: Config,
   { tasks, agents, workflows }: Definitions,
-): Promise<{ close(): Promise<void> } | null> {
-  const asked = via === 'process' || origins.modules.from === 'flag'
-  if (addresses.length === 0 || !asked || tasks.length + agents.length + workflows.length === 0) return null
+): Promise<WorkerProcess | null> {
+  // A manager gets a worker only from somebody who names modules; those in a file are meant for others.
+  if (via !== 'process' && (via !== 'managers' || config.origins.modules.from !== 'flag')) return null
   const { Curfew } = await import('../curfew.ts')
-  const { concurrency, turns, token, allowPrivate } = settings
-  return Curfew.work({
-    managers: [...addresses],
-    ...(token !== null && { token }),
-    ...{ tasks, agents, workflows, concurrency, turns, http: { allowPrivate } },
+  const { concurrency, turns, allowPrivate, log } = config.settings
+  const caller = via === 'managers' ? await callerOf(io, config) : {}
+  const worker = await Curfew.work({
+    ...{ ...caller, managers: addresses, tasks, agents, workflows, concurrency, turns },
+    ...{ http: { allowPrivate }, witness: true, logger: storeLogger(log) },
   })
+  // It announces the names that the definition refers to.
+  await worker.attached()
+  return worker
 }
 
 /** A process that is gone may be noticed long before a connection is given up. */

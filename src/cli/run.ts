@@ -2,11 +2,8 @@
 import { Command } from 'commander'
 import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
-import { DefinitionError } from '../definitions/problem.ts'
 import { addSettings, loadConfig } from './config.ts'
-import type { CheckedFile } from './definition-file.ts'
-import { checkFile } from './definition-file.ts'
-import { usageError } from './exit-code.ts'
+import { checkFile, definitionOf, refuseForJob } from './definition-file.ts'
 import type { Engine } from './find-engine.ts'
 import { placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
@@ -28,7 +25,7 @@ export function runCommand(io: Io): Command {
     .argument('<file>', 'YAML or JSON')
     .option('--input <json>', 'of a workflow: JSON, @FILE, or - for stdin')
     .option('--key <key>', 'the same key again goes on with what was started with it')
-    .option('--timeout <duration>', 'instead of the one in the file')
+    .option('--timeout <duration>', 'of a workflow: instead of the one in the file')
     .addHelpText(
       'after',
       `
@@ -48,7 +45,8 @@ Exits 0 completed, 1 failed, 2 invalid definition or usage, 124 timed out, 130 i
     // Whoever runs it knows more names than this process; here, what is not known will never run.
     const registry = 'managers' in place ? undefined : registryOf(definitions)
     const checked = definitionOf(await checkFile(io, file, registry))
-    const input = await inputOf(io, checked, flags.input)
+    refuseForJob(checked, { input: flags.input, timeout: flags.timeout })
+    const input = await readInput(io, flags.input)
     await runToEnd(io, {
       ...{ config, place, definitions, json: flags.json === true, cancelsOthers: true },
       begin: async (engine) => {
@@ -64,18 +62,6 @@ Exits 0 completed, 1 failed, 2 invalid definition or usage, 124 timed out, 130 i
       },
     })
   })
-}
-
-function definitionOf(checked: CheckedFile): CheckedFile {
-  if (!checked.definition) throw new DefinitionError(checked.file, checked.problems)
-  return checked
-}
-
-async function inputOf(io: Io, { kind, file }: CheckedFile, text: string | undefined): Promise<unknown> {
-  if (kind === 'job' && text !== undefined) {
-    throw usageError(`--input: ${file} is a job; the inputs of its workflows stand in it`)
-  }
-  return readInput(io, text)
 }
 
 /** A process that goes while it is asked may have stored it: with a key it is not started twice. */

@@ -1,11 +1,10 @@
 /** `curfew submit`: stores work for whoever runs it, and answers its id. */
 import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
-import { DefinitionError } from '../definitions/problem.ts'
 import type { Config } from './config.ts'
 import { loadConfig } from './config.ts'
-import type { CheckedFile } from './definition-file.ts'
-import { checkFile } from './definition-file.ts'
+import type { ValidFile } from './definition-file.ts'
+import { checkFile, definitionOf, refuseForJob } from './definition-file.ts'
 import { openDisplay } from './display.ts'
 import { usageError } from './exit-code.ts'
 import type { Engine } from './find-engine.ts'
@@ -29,7 +28,7 @@ interface SubmitFlags extends Flags {
 
 const KINDS = ['task', 'agent', 'workflow'] as const
 
-type What = { file: CheckedFile } | { kind: (typeof KINDS)[number]; name: string }
+type What = { file: ValidFile } | { kind: (typeof KINDS)[number]; name: string }
 
 export function submitCommand(io: Io): Command {
   const command = new Command('submit')
@@ -61,7 +60,7 @@ Examples:
       try {
         const { key, timeout, delay, traceparent } = flags
         const submitted = await engine.client.submitNamed({
-          ...('file' in what ? { definition: what.file.text } : what),
+          ...('file' in what ? { definition: what.file.text } : { [what.kind]: what.name }),
           ...(input !== undefined && { input }),
           ...(key !== undefined && { key }),
           ...(timeout !== undefined && { timeout }),
@@ -88,9 +87,7 @@ async function readWhat(io: Io, first: string, name: string | undefined): Promis
       'Write submit FILE, or submit task NAME, submit agent NAME, submit workflow NAME.',
     )
   }
-  const file = await checkFile(io, first)
-  if (!file.definition) throw new DefinitionError(first, file.problems)
-  return { file }
+  return { file: definitionOf(await checkFile(io, first)) }
 }
 
 function checkFlags(what: What, { input, timeout, delay }: SubmitFlags): void {
@@ -99,15 +96,13 @@ function checkFlags(what: What, { input, timeout, delay }: SubmitFlags): void {
   if (delay !== undefined && !('kind' in what && what.kind === 'task')) {
     throw usageError('--delay is for tasks only')
   }
-  if (input !== undefined && 'file' in what && what.file.kind === 'job') {
-    throw usageError(`--input: ${what.file.file} is a job; the inputs of its workflows stand in it`)
-  }
+  if ('file' in what) refuseForJob(what.file, { input, timeout })
 }
 
 /** With nobody there it is stored by this process, which must know what is named. */
 async function findSubmitEngine(io: Io, config: Config, what: What, wait: boolean): Promise<Engine> {
   const place = placeOf(io, config)
-  if ('managers' in place) return connectManagers(place.managers, config)
+  if ('managers' in place) return connectManagers(io, place.managers, config)
   const process = await findProcess(io, place)
   if (process) return process
   if (wait && place.isFile) {
@@ -121,13 +116,11 @@ async function findSubmitEngine(io: Io, config: Config, what: What, wait: boolea
 }
 
 /** A workflow with commands is taken only where they could run. */
-function hasShell({ definition }: CheckedFile): boolean {
+function hasShell({ definition }: ValidFile): boolean {
   const models =
-    definition?.kind === 'job'
+    definition.kind === 'job'
       ? definition.model.workflows.flatMap((one) => one.definition ?? [])
-      : definition
-        ? [definition.model]
-        : []
+      : [definition.model]
   return models.some(({ actions }) => Object.values(actions).some(({ kind }) => kind === 'shell'))
 }
 

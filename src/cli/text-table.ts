@@ -8,6 +8,8 @@ export interface Column<Row> {
   colour?(text: string, row: Row): string
   /** May be cut, down to this width, when the table is too wide. */
   shrinksTo?: number
+  /** Left out, the last first, when the table would still be too wide. */
+  optional?: boolean
 }
 
 const GAP = 2
@@ -19,14 +21,13 @@ export function tableLines<Row>(
   { width, colours }: { width: number | null; colours: Colours },
 ): string[] {
   // A column that says nothing about any row is left out.
-  const shown = columns
-    .map((column) => ({ column, cells: rows.map((row) => oneLine(column.text(row))) }))
+  const filled = columns
+    .map((column) => measure(column, rows))
     .filter(({ cells }) => cells.some((cell) => cell !== ''))
-  const widths = shown.map(({ column, cells }) =>
-    cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title)),
-  )
+  const shown = width === null ? filled : fitting(filled, width)
+  const widths = shown.map((one) => one.width)
   if (width !== null) {
-    const least = shown.map(({ column }, i) => Math.min(column.shrinksTo ?? Infinity, widths[i]!))
+    const least = shown.map((one) => one.least)
     shrink(widths, least, width)
   }
   const line = (cells: readonly string[], colour: (cell: string, i: number) => string) =>
@@ -50,6 +51,25 @@ export function tableLines<Row>(
       ),
     ),
   ]
+}
+
+interface Measured<Row> {
+  column: Column<Row>
+  cells: string[]
+  width: number
+  least: number
+}
+
+function measure<Row>(column: Column<Row>, rows: readonly Row[]): Measured<Row> {
+  const cells = rows.map((row) => oneLine(column.text(row)))
+  const width = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title))
+  return { column, cells, width, least: Math.min(column.shrinksTo ?? Infinity, width) }
+}
+
+function fitting<Row>(columns: readonly Measured<Row>[], width: number): readonly Measured<Row>[] {
+  if (columns.reduce((sum, { least }) => sum + least + GAP, -GAP) <= width) return columns
+  const last = columns.findLastIndex(({ column }) => column.optional)
+  return last === -1 ? columns : fitting(columns.toSpliced(last, 1), width)
 }
 
 /** Takes from the widest that can give, a column at a time. */

@@ -51,6 +51,17 @@ test('a table fits: the widest that may shrink does, empty columns are left out'
   )
 })
 
+test('a column that can be missed goes before the table is too wide', () => {
+  const rows = [{ id: 't_1', kind: 'task', age: '12s' }]
+  const columns = [
+    { title: 'ID', text: (row: (typeof rows)[number]) => row.id },
+    { title: 'KIND', text: (row: (typeof rows)[number]) => row.kind, optional: true },
+    { title: 'AGE', text: (row: (typeof rows)[number]) => row.age, optional: true },
+  ]
+  const draw = (width: number) => tableLines(rows, columns, { width, colours: plain() })[1]
+  expect([draw(20), draw(10), draw(5)]).toEqual(['t_1  task  12s', 't_1  task', 't_1'])
+})
+
 test('colours change nothing but the colour', () => {
   const rows = [{ status: 'failed' }, { status: 'completed' }]
   const draw = (colours: Colours) =>
@@ -103,7 +114,7 @@ test('times are told as people tell them', () => {
     roughDuration(1_234),
     roughDuration(61_400),
     roughDuration(90_061_000),
-  ]).toEqual(['300ms', '1.2s', '1m1s', '1d1h1m'])
+  ]).toEqual(['340ms', '1.2s', '1m1s', '1d1h1m'])
   expect([countdown(59_001), countdown(1), countdown(0), countdown(-5)]).toEqual(['1m', '1s', 'now', 'now'])
   expect(progressText({ fraction: 0.416 })).toBe('41%')
   expect(progressText({ completed: 3, total: 4 })).toBe('75% (3/4)')

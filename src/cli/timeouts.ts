@@ -154,8 +154,8 @@ function limitLines(io: Io, limits: readonly LimitLine[]): string[] {
       { title: 'OF', text: ({ name, title }) => title ?? name, shrinksTo: 8 },
       { title: 'ID', text: ({ id }) => id },
       { title: 'LENGTH', text: ({ timeoutMs }) => (timeoutMs === null ? '' : formatDuration(timeoutMs)) },
-      { title: 'OPTION', text: ({ option }) => option, shrinksTo: 8 },
-      { title: 'SET BY', text: ({ setBy }) => setBy },
+      { title: 'OPTION', text: ({ option }) => option, shrinksTo: 8, optional: true },
+      { title: 'SET BY', text: ({ setBy }) => setBy, optional: true },
     ],
     { width: outputWidth(io), colours },
   )

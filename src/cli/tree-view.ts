@@ -61,12 +61,19 @@ const MARK = '\u0001'
 
 function nodeText(node: WorkNode, now: number): string {
   const { label, status, parked, startedAt, endedAt, progress, limit, why } = node
-  const took = startedAt === null ? '' : ` ${roughDuration(Math.max(0, (endedAt ?? now) - startedAt))}`
+  const took = startedAt === null ? '' : ` ${elapsed(startedAt, endedAt, now)}`
   const left = limit && !isEnded(status) ? `, ${countdown(limit.deadlineAt - now)} left (${limit.kind})` : ''
   const done = progress && !isEnded(status) ? `, ${progressText(progress)}` : ''
   const reason = why === null ? '' : `: ${oneLine(why)}`
   const word = parked && !isEnded(status) ? `${status}, parked` : status
   return `${oneLine(label)}${MARK}${word}${MARK}${took}${left}${done}${reason}`
+}
+
+/** Of what runs, in steps that can be read while they change. */
+function elapsed(startedAt: number, endedAt: number | null, now: number): string {
+  if (endedAt !== null) return roughDuration(endedAt - startedAt)
+  const ms = Math.max(0, now - startedAt)
+  return ms < 1_000 ? `${(Math.floor(ms / 100) / 10).toFixed(1)}s` : roughDuration(ms)
 }
 
 function colourLine(line: string, columns: number, colours: Colours): string {

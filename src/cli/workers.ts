@@ -1,5 +1,6 @@
 /** `curfew workers`: who is attached to the manager, and what it has to do. */
 import { Command } from 'commander'
+import type { WorkerView } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import { usageError } from './exit-code.ts'
 import { withEngine } from './find-engine.ts'
@@ -38,24 +39,7 @@ function readLabel(text: string): [key: string, value: string] {
   return [text.slice(0, at), text.slice(at + 1)]
 }
 
-function workerLines(
-  io: Io,
-  workers: readonly {
-    id: string
-    host: string
-    pid: number
-    status: string
-    labels: Record<string, string>
-    queues: string[]
-    allQueues: boolean
-    tasks: string[]
-    agents: string[]
-    concurrency: number
-    running: number
-    abandoned: number
-    attachedAt: number
-  }[],
-): string[] {
+function workerLines(io: Io, workers: readonly WorkerView[]): string[] {
   const colours = new Colours(io, io.stdout)
   const now = io.clock.wall()
   return tableLines(
@@ -84,7 +68,11 @@ function workerLines(
             .join(' '),
         shrinksTo: 8,
       },
-      { title: 'SINCE', text: ({ attachedAt }) => roughDuration(Math.max(0, now - attachedAt)) },
+      {
+        title: 'SINCE',
+        text: ({ attachedAt }) => roughDuration(Math.max(0, now - attachedAt)),
+        optional: true,
+      },
     ],
     { width: outputWidth(io), colours },
   )

@@ -361,6 +361,7 @@ export class Client {
     return this.#service.submit({
       what: { [first[0]]: first[1] } as unknown as SubmitRequest['what'],
       ...{ input: input ?? null, key: key ?? null, timeout: timeout ?? null, delay: delay ?? null },
+      requestId: null,
       trace:
         traceparent === undefined ? null : { traceparent, ...(tracestate !== undefined && { tracestate }) },
     })

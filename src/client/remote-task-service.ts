@@ -97,39 +97,26 @@ export class RemoteTaskService implements TaskService {
     for (const { endpoint } of this.#managers) endpoint.close()
   }
 
-  async submit(request: SubmitRequest): Promise<Submitted> {
-    const { what, input, key, timeout, delay, trace } = request
+  async submit(submitted: SubmitRequest): Promise<Submitted> {
+    const { what, input, key, timeout, delay, trace } = submitted
     const [[name, value]] = Object.entries(what) as [['task', string]]
-    const { id, kind, existing } = await this.#call(({ jobs }, options) =>
-      jobs.submit(
-        {
-          ...{
-            what: { case: name, value },
-            input: valueMessage(input),
-            requestId: this.#requestIdOf(request),
-          },
-          ...(key !== null && { key }),
-          ...(timeout !== null && { timeout }),
-          ...(delay !== null && { delay }),
-          ...(trace && { trace }),
-        },
-        options,
-      ),
-    )
+    const request = {
+      what: { case: name, value },
+      input: valueMessage(input),
+      requestId: submitted.requestId ?? this.#newRequestId(),
+      ...(key !== null && { key }),
+      ...(timeout !== null && { timeout }),
+      ...(delay !== null && { delay }),
+      ...(trace && { trace }),
+    }
+    const { id, kind, existing } = await this.#call(({ jobs }, options) => jobs.submit(request, options))
     return { id, kind: kind as Submitted['kind'], existing }
   }
 
   /** One for all tries of a request. */
-  readonly #requestIds = new WeakMap<object, string>()
-
-  #requestIdOf(request: object): string {
-    let id = this.#requestIds.get(request)
-    if (id === undefined) {
-      const { ids, clock } = this.#parts
-      id = ids.next('q', clock.wall())
-      this.#requestIds.set(request, id)
-    }
-    return id
+  #newRequestId(): string {
+    const { ids, clock } = this.#parts
+    return ids.next('q', clock.wall())
   }
 
   async schedule({ kind, name, policy, start, tasks, title }: ScheduleRequest): Promise<ScheduledTask[]> {
@@ -171,7 +158,7 @@ export class RemoteTaskService implements TaskService {
 
   async signal(id: string, name: string, value: string): Promise<void> {
     const request = { id, name, value: valueMessage(JSON.parse(value)) }
-    const requestId = this.#requestIdOf(request)
+    const requestId = this.#newRequestId()
     await this.#call(({ jobs }, options) => jobs.signal({ ...request, requestId }, options))
   }
 
@@ -181,18 +168,14 @@ export class RemoteTaskService implements TaskService {
   }
 
   async extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }> {
-    const request = { id, byMs }
-    const requestId = this.#requestIdOf(request)
-    const { deadlineAt } = await this.#call(({ jobs }, options) =>
-      jobs.extend({ ...request, requestId }, options),
-    )
+    const request = { id, byMs, requestId: this.#newRequestId() }
+    const { deadlineAt } = await this.#call(({ jobs }, options) => jobs.extend(request, options))
     return { deadlineAt: deadlineAt ?? null }
   }
 
   async resume(id: string): Promise<void> {
-    const request = { id }
-    const requestId = this.#requestIdOf(request)
-    await this.#call(({ jobs }, options) => jobs.resume({ ...request, requestId }, options))
+    const request = { id, requestId: this.#newRequestId() }
+    await this.#call(({ jobs }, options) => jobs.resume(request, options))
   }
 
   async attempts(id: string): Promise<AttemptView[]> {
@@ -250,7 +233,7 @@ export class RemoteTaskService implements TaskService {
     { dependents, requestId }: { dependents: boolean; requestId: string | null },
   ): Promise<CancelAnswer> {
     const request = { jobId, workflowId: id, cancelDependents: dependents }
-    const known = requestId ?? this.#requestIdOf(request)
+    const known = requestId ?? this.#newRequestId()
     const { status } = await this.#call(({ jobs }, options) =>
       jobs.cancelWorkflow({ ...request, requestId: known }, options),
     )
@@ -327,7 +310,8 @@ export class RemoteTaskService implements TaskService {
     waitMs = 0,
   ): Promise<T> {
     const { clock, counters } = this.#parts
-    const options = { signal: this.#closing.signal, timeoutMs: ANSWER_WITHIN_MS + waitMs }
+    // Connect sends it as a whole number.
+    const options = { signal: this.#closing.signal, timeoutMs: Math.ceil(ANSWER_WITHIN_MS + waitMs) }
     let since: number | null = null
     counters.requests++
     for (let tries = 0; ; tries++) {

@@ -1,5 +1,7 @@
 /** Work that is started by its name or as text: understood by what the engine and its workers know. */
 import { CurfewError } from '../core/errors.ts'
+import { idOfRequest } from '../core/id.ts'
+import { idPrefix } from '../core/own-work.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
 import { loadJob } from '../definitions/job.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
@@ -9,7 +11,7 @@ import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { loadWorkflow } from '../definitions/workflow.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
-import type { SubmitRequest, Submitted } from '../wire/task-service.ts'
+import type { SubmitRequest, Submitted, TaskService } from '../wire/task-service.ts'
 import type { Client } from './client.ts'
 
 export async function submitNamed(
@@ -69,6 +71,17 @@ function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string,
 
 function unfit(option: string, what: string): CurfewError {
   return new CurfewError('invalid_option', `submit: ${option} is for ${what}`)
+}
+
+/** What is scheduled over it has the id of its request: asked again, it is the same work. */
+export function withFixedId(service: TaskService, requestId: string): TaskService {
+  const schedule: TaskService['schedule'] = ({ tasks, ...rest }) => {
+    const id = idOfRequest(idPrefix(rest), requestId)
+    return service.schedule({ ...rest, tasks: tasks.map((task) => ({ ...task, id })) })
+  }
+  return new Proxy(service, {
+    get: (target, name) => (name === 'schedule' ? schedule : Reflect.get(target, name)),
+  })
 }
 
 /** What workers announce, as definitions without code. */

@@ -2,6 +2,7 @@
  * One id scheme: a prefix that tells what it is, then 48 bits of time and 80 of chance in Crockford's base 32.
  * Ids made by one process rise, so rows append to their index; in general they are ordered by time.
  */
+import { createHash } from 'node:crypto'
 import type { Randomness } from './clock.ts'
 
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
@@ -14,6 +15,16 @@ export type IdPrefix = 't' | 'g' | 'w' | 'j' | 'n' | 'a' | 'r' | 'q'
 /** Of an attempt or turn that outlives its manager: it runs in a worker of another process. */
 export function isRemoteToken(token: string): boolean {
   return token.startsWith('r_')
+}
+
+/** The id of what a request makes: the same for the same request, whoever it comes to. */
+export function idOfRequest(prefix: IdPrefix, requestId: string): string {
+  const own = /^q_([0-9a-z]{26})$/.exec(requestId)?.[1]
+  if (own !== undefined) return `${prefix}_${own}`
+  const digest = createHash('sha256').update(requestId).digest()
+  let text = ''
+  for (let i = 0; i < TIME_LENGTH + CHANCE_LENGTH; i++) text += ALPHABET[(digest[i] as number) & 31]
+  return `${prefix}_${text}`
 }
 
 export class IdSource {

@@ -107,6 +107,8 @@ export const MAX_COUNTED_ADDRESSES = 10_000
 export const MAX_REMOTE_WORKERS = 10_000
 /** A request: the largest batch of the library, with room for its envelope. */
 export const MAX_REQUEST_BYTES = 16 * 1024 * 1024
+/** Messages inside messages: runs below runs, at the end of them a value, each of whose levels is two messages. */
+export const MAX_MESSAGE_DEPTH = MAX_RUN_DEPTH + 2 * MAX_DEPTH + 50
 /** For a request to arrive whole: whoever is slower holds a connection for nothing. */
 export const MAX_REQUEST_MS = 60_000
 export const MAX_HEADER_BYTES = 16 * 1024

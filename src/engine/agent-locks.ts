@@ -7,7 +7,7 @@ import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { agentRow } from '../store/task-row.ts'
-import type { Command } from './task-batch.ts'
+import type { Command } from './command.ts'
 
 interface Parts {
   statements: Statements

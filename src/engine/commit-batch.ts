@@ -3,7 +3,8 @@ import type { Fence, Store } from '../store/store.ts'
 import { StoreError } from '../store/store-error.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentMemory } from './agent-memory.ts'
-import type { BatchContext, ClaimWish, Command } from './task-batch.ts'
+import type { ClaimWish, Command } from './command.ts'
+import type { BatchContext } from './task-batch.ts'
 import { OutdatedRows, TaskBatch } from './task-batch.ts'
 
 export interface BatchRequest {

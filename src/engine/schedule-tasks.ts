@@ -6,7 +6,7 @@ import type { NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
 import { answer, run, start, startAll } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
-import type { Answer, Command } from './task-batch.ts'
+import type { Answer, Command } from './command.ts'
 
 interface Scheduled {
   id: string

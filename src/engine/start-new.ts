@@ -1,6 +1,6 @@
 /** Work that the process which stores it starts in the same transaction: it is written once, as running. */
 import type { ClaimedTask, NewRow, Started } from '../store/hot-statements.ts'
-import type { ClaimWish } from './task-batch.ts'
+import type { ClaimWish } from './command.ts'
 
 export class Starter {
   /** What goes to the worker after the commit. */

@@ -4,10 +4,10 @@ import { createDatabase } from '../../scripts/postgres/database.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { AgentMemory } from './agent-memory.ts'
+import type { ClaimWish, Command } from './command.ts'
 import { commitBatch } from './commit-batch.ts'
 import { newAgentRow, startedTurn, turnOf } from './fixtures/agent-rows.ts'
 import { claimedRow, newRow, newTask } from './fixtures/task-rows.ts'
-import type { ClaimWish, Command } from './task-batch.ts'
 import type { TaskInput } from './task-input.ts'
 
 const NOW = 10_000

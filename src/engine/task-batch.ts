@@ -4,79 +4,22 @@
  */
 import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
-import type { Receipt } from '../core/states.ts'
-import type { ClaimedTask, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
 import type { Ticket, Work } from '../store/statement.ts'
 import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
+import type { Scope } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
 import { AgentLocks } from './agent-locks.ts'
+import type { Answer, ClaimWish, Command, Committed } from './command.ts'
+import { RepeatedRequests } from './repeated-requests.ts'
 import { byDueTime, withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { Starter } from './start-new.ts'
 import { decideTask, grantedMs } from './task-decide.ts'
-import type { Effect, TaskDraft } from './task-draft.ts'
-import type { TaskEventBody } from './task-event.ts'
+import type { TaskDraft } from './task-draft.ts'
 import type { TaskAnswer, TaskInput } from './task-input.ts'
-
-export type Command =
-  /** `scope`: its place below an agent, null for a task on its own; left out where the caller does not know. */
-  | { type: 'input'; taskId: string; input: TaskInput; scope?: Scope | null }
-  /** `rootId`: left out where the caller does not know. */
-  | { type: 'agent'; agentId: string; input: AgentInput; rootId?: string }
-  | { type: 'fire' }
-  | { type: 'queue'; name: string }
-  /**
-   * Attempts of a process that is silent or, `proven`, gone. `lease`: those whose lease is over; without one those that
-   * ran in that process, and not those in workers that may have outlived it.
-   */
-  | {
-      type: 'lose'
-      nodeId: string
-      receipt: Receipt
-      proven: boolean
-      lease: { renewedAt: number; baseMs: number } | null
-    }
-  /** All of one name. */
-  | { type: 'schedule'; name: string; count: number; tasks: (now: number) => (NewTask | NewBelow)[] }
-
-export type Answer =
-  | TaskAnswer
-  | { type: 'not_found' }
-  /** `busy`: some of what is due somebody else is about to change. */
-  | { type: 'fired'; count: number; busy: boolean }
-  | { type: 'lost'; count: number }
-  | { type: 'scheduled'; tasks: { id: string; existing: boolean }[] }
-
-export interface ClaimWish {
-  token: string
-  names: readonly string[]
-  /** Queues without a limit, claimed from together; the others one by one. */
-  queues: readonly string[]
-  limitedQueues: readonly string[]
-  slots: number
-  /** Older work may wait than what this batch brings. */
-  look: boolean
-  turns: TurnWish | null
-}
-
-export interface Committed {
-  now: number
-  effects: Effect[]
-  recorded: { row: TaskRow; event: TaskEventBody; at: number }[]
-  completed: { id: string; token: string; output: string }[]
-  claimed: ClaimedTask[]
-  turns: StartedTurn[]
-  wish: ClaimWish | null
-  newTasks: NewRow[]
-  /** The earliest moment anything written here is due. */
-  dueAt: number
-  /** All work it has changed, with what is above it. */
-  touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }>
-}
 
 export interface BatchContext {
   statements: Statements
@@ -149,7 +92,10 @@ export class TaskBatch {
 
   *apply(commands: readonly Command[]): Work<this> {
     yield* addQueues(this.#context.statements, commands, this.answers)
+    const requests = new RepeatedRequests(this.#context.statements, this.committed.now)
+    const repeated = yield* requests.remember(commands)
     yield* this.#locks.lock(commands)
+    for (const index of repeated) this.answers[index] = yield* this.#answerAgain(commands[index] as Command)
     const rest = yield* this.#applyHot(commands)
     yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
     yield* this.#agents.prepare(rest.flatMap(({ command }) => (command.type === 'agent' ? [command] : [])))
@@ -172,8 +118,16 @@ export class TaskBatch {
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
     yield* this.#agents.claim()
     yield* this.#gatherResults(commands)
+    yield* requests.forgetRefused(commands, this.answers)
     yield* this.#checkHot()
     return this
+  }
+
+  /** It was done when it was asked for the first time. */
+  *#answerAgain(command: Command): Work<Answer> {
+    if (command.type !== 'input' || command.input.type !== 'extend_by') return ACCEPTED
+    yield* this.#load([command.taskId])
+    return { type: 'extended', deadlineAt: this.#rows.get(command.taskId)?.deadlineAt ?? null }
   }
 
   *#touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }> {

@@ -95,6 +95,12 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       expect(ids(await db.run(nodes().list()))).toEqual(['n_2', 'n_3', 'n_4'])
     })
 
+    test('nextMeta counts up, from one', async () => {
+      const values = []
+      for (let i = 0; i < 11; i++) values.push((await db.run(nodes().nextMeta('fence')))[0]?.value)
+      expect(values.map(Number)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+    })
+
     test('a number in meta only ever rises', async () => {
       const value = async () => Number((await db.run(nodes().readMeta('mark')))[0]?.value)
       await fc.assert(

@@ -26,22 +26,24 @@ import type {
   TaskEventView,
   TaskService,
 } from '../wire/task-service.ts'
-import type { RequestMemory } from './request-memory.ts'
 
 /** A wait is a request that stays open: for no longer than a proxy would let it. */
 const LONGEST_WAIT_MS = 30_000
 
-export function jobService(service: TaskService, memory: RequestMemory): ServiceImpl<typeof JobService> {
+export function jobService(service: TaskService): ServiceImpl<typeof JobService> {
   return {
     async submit(request, context) {
       const what = whatOf(request.what)
       const trace = request.trace ? plainTrace(request.trace) : traceOf(context)
-      return memory.once('submit', request.requestId, () =>
-        service.submit({
-          ...{ what, trace, input: jsonOf(request.input) },
-          ...{ key: request.key ?? null, timeout: request.timeout ?? null, delay: request.delay ?? null },
-        }),
-      )
+      return service.submit({
+        ...{
+          what,
+          trace,
+          input: jsonOf(request.input),
+          requestId: checkRequestId(request.requestId) ?? null,
+        },
+        ...{ key: request.key ?? null, timeout: request.timeout ?? null, delay: request.delay ?? null },
+      })
     },
     async schedule(request) {
       return { tasks: await service.schedule(scheduleOf(request)) }
@@ -96,18 +98,16 @@ export function jobService(service: TaskService, memory: RequestMemory): Service
     },
     async extend({ id, byMs, requestId }) {
       if (!Number.isFinite(byMs) || byMs <= 0) throw invalid('by_ms must be a number above 0')
-      const { deadlineAt } = await memory.once('extend', requestId, () => service.extend(checkId(id), byMs))
+      const { deadlineAt } = await service.extend(checkId(id), byMs, checkRequestId(requestId))
       return deadlineAt === null ? {} : { deadlineAt }
     },
     async signal({ id, name, value, requestId }) {
       const text = encodeJson(jsonOf(value), `signal ${name}`)
-      await memory.once('signal', requestId, () =>
-        service.signal(checkId(id), checkName('signal name', name), text),
-      )
+      await service.signal(checkId(id), checkName('signal name', name), text, checkRequestId(requestId))
       return {}
     },
     async resume({ id, requestId }) {
-      await memory.once('resume', requestId, () => service.resume(checkId(id)))
+      await service.resume(checkId(id), checkRequestId(requestId))
       return {}
     },
     async explain({ id }) {
@@ -207,6 +207,11 @@ async function checkFence(service: TaskService, fenceToken: bigint): Promise<voi
     hint: 'Somebody else leads by now: ask for the status, and send it again with its fence.',
     fields: { fence },
   })
+}
+
+/** Without one every request is a new one. */
+function checkRequestId(requestId: string): string | undefined {
+  return requestId === '' ? undefined : checkName('request_id', requestId)
 }
 
 function checkId(id: string): string {

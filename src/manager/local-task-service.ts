@@ -203,14 +203,15 @@ export class LocalTaskService implements TaskService {
     }
   }
 
-  async signal(id: string, name: string, value: string): Promise<void> {
+  async signal(id: string, name: string, value: string, requestId?: string): Promise<void> {
     if (!id.startsWith('g_')) refused(id, { type: 'unchanged', reason: 'only agents take signals' })
-    await this.#signal(id, name, value)
-  }
-
-  async #signal(id: string, name: string, value: string): Promise<void> {
     const answer = await this.#parts.manager.submit(
-      { type: 'agent', agentId: id, input: { type: 'signal', name, value } },
+      {
+        type: 'agent',
+        agentId: id,
+        input: { type: 'signal', name, value },
+        ...requested('signal', requestId),
+      },
       { bytes: value.length },
     )
     if (answer.type !== 'accepted') refused(id, answer)
@@ -222,17 +223,19 @@ export class LocalTaskService implements TaskService {
     return answer.type === 'cancel' ? answer.answer : refused(id, answer)
   }
 
-  async extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }> {
+  async extend(id: string, byMs: number, requestId?: string): Promise<{ deadlineAt: number | null }> {
     const answer = await this.#parts.manager.submit({
-      type: 'input',
-      taskId: id,
+      ...{ type: 'input', taskId: id, ...requested('extend', requestId) },
       input: { type: 'extend_by', byMs },
     })
     return answer.type === 'extended' ? { deadlineAt: answer.deadlineAt } : refused(id, answer)
   }
 
-  async resume(id: string): Promise<void> {
-    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'resume' } })
+  async resume(id: string, requestId?: string): Promise<void> {
+    const answer = await this.#parts.manager.submit({
+      ...{ type: 'input', taskId: id, ...requested('resume', requestId) },
+      input: { type: 'resume' },
+    })
     if (answer.type !== 'accepted') refused(id, answer)
   }
 
@@ -287,7 +290,14 @@ export class LocalTaskService implements TaskService {
   async metrics(): Promise<MetricView[]> {
     const { manager } = this.#parts
     this.#measure()
-    return (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
+    const metrics = (await manager.metrics.registry.getMetricsAsJSON()) as unknown as MetricView[]
+    // The registry says more than the port.
+    return metrics.map(({ name, help, type, values }) => ({
+      ...{ name, help, type },
+      values: values.map(({ labels, value, metricName }) => ({
+        ...{ labels, value, ...(metricName !== undefined && { metricName }) },
+      })),
+    }))
   }
 
   /** As Prometheus reads them. */
@@ -313,6 +323,11 @@ export class LocalTaskService implements TaskService {
     over.abort()
     return known
   }
+}
+
+/** One id of a caller may be used for several kinds of requests. */
+function requested(method: string, requestId: string | undefined): { requestId?: string } {
+  return requestId === undefined ? {} : { requestId: `${method} ${requestId}` }
 }
 
 /** What peers commit is seen by looking; in one process that is a backstop. */

@@ -121,6 +121,7 @@ export class RemoteWorkers {
     worker.stream?.end()
     worker.stream = stream
     worker.hello = hello
+    session.hello = hello
     worker.heardAt = clock.monotonic()
     this.#watch()
     const adopted = await this.#adopt(hello)

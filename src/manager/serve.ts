@@ -10,7 +10,6 @@ import { fromPlain } from '../wire/plain.ts'
 import type { Tokens } from '../wire/tokens.ts'
 import type { Engine } from './engine.ts'
 import { jobService } from './job-service.ts'
-import { RequestMemory } from './request-memory.ts'
 import { workerService } from './worker-service.ts'
 
 export interface ServeOptions {
@@ -22,9 +21,8 @@ export interface ServeOptions {
 
 export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
   const { clock, logger, service, ready } = engine.serving
-  const memory = new RequestMemory(clock)
   const routes = (router: ConnectRouter) => {
-    router.service(JobService, jobService(service, memory))
+    router.service(JobService, jobService(service))
     router.service(WorkerService, workerService(engine.serving))
     router.service(ClusterService, {
       getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),

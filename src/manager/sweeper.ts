@@ -16,6 +16,9 @@ const SWEEP_EVERY_MS = 60_000
 const GO_ON_MS = 10
 const STRETCH = 2_000
 
+/** A caller that has not heard an answer asks again within seconds. */
+const REMEMBER_REQUESTS_MS = 86_400_000
+
 interface Parts {
   nodeId: string
   store: Store
@@ -63,6 +66,7 @@ export class Sweeper {
     let removed = 0
     try {
       await this.#parts.mark()
+      await this.#forgetRequests()
       await this.#reconcile()
       this.#parts.manager.workArrived()
       removed = await this.#sweepStretch()
@@ -73,6 +77,11 @@ export class Sweeper {
       // Where there is something to remove there is more of it: it must not grow faster than it goes.
       this.#arm(removed > 0 ? GO_ON_MS : SWEEP_EVERY_MS)
     }
+  }
+
+  async #forgetRequests(): Promise<void> {
+    const { store, time, fence } = this.#parts
+    await store.write(fence(), () => run(store.statements.removeRequests(time.now() - REMEMBER_REQUESTS_MS)))
   }
 
   /** An attempt that the store thinks runs here and does not: its hand-out was lost with a commit's answer. */

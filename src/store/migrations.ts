@@ -155,6 +155,14 @@ create table {s}events (
   primary key (root_id, seq)
 ) {strict};
 `,
+  `
+-- that were done, for callers who did not hear the answer and ask again
+create table {s}requests (
+  id {id} not null primary key,
+  at {int8} not null
+) {strict};
+create index requests_at on {s}requests (at);
+`,
 ]
 
 export const META_TABLE =

@@ -272,6 +272,31 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       ])
     })
 
+    test('liveTasks leaves out attempts in workers of other processes; whoever shows them may adopt them', async () => {
+      const remote = live(2, 'n_1', { token: 'r_2' })
+      await db.put(live(1, 'n_1'), remote, live(3, 'n_1', { token: 'rx3' }), live(4, 'n_1', { live: 0 }))
+      expect(ids(await db.run(db.statements.liveTasks('n_1', 9)))).toEqual([1, 3].map(id))
+      expect(ids(await db.run(db.statements.liveAttempts('n_1'))).sort()).toEqual([1, 2, 3].map(id))
+      const shown = [id(2), id(4), id(5)]
+      expect(plain(await db.run(db.statements.shownAttempts(shown)))).toEqual([remote])
+      await db.run(db.statements.adoptAttempts([id(2)], 'n_9'))
+      const [adopted] = plain(await db.run(db.statements.shownAttempts(shown)))
+      expect(adopted).toEqual({ ...remote, nodeId: 'n_9', version: remote.version + 1 })
+    })
+
+    test('rememberRequests answers those that are new; what was forgotten is new again', async () => {
+      const remember = async (...requests: string[]) =>
+        ids(await db.run(db.statements.rememberRequests(requests, 1_000))).sort()
+      expect(await remember('signal a', 'signal b')).toEqual(['signal a', 'signal b'])
+      expect(await remember('signal b', 'signal c')).toEqual(['signal c'])
+      await db.run(db.statements.forgetRequests(['signal b']))
+      expect(await remember('signal a', 'signal b')).toEqual(['signal b'])
+      await db.run(db.statements.removeRequests(1_000))
+      expect(await remember('signal a')).toEqual([])
+      await db.run(db.statements.removeRequests(1_001))
+      expect(await remember('signal a')).toEqual(['signal a'])
+    })
+
     test('expiredTasks are those whose lease, their own grace included, is over', async () => {
       const graces: [number, number][] = [
         [1, 0],

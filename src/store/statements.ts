@@ -240,6 +240,29 @@ export class Statements {
     }
   }
 
+  /** Answers those that were not known. */
+  rememberRequests(ids: readonly string[], now: number): Statement<{ id: string }> {
+    const d = this.#d
+    const values =
+      d.name === 'postgres'
+        ? 'select id, $2 from unnest($1::text[]) as r (id)'
+        : 'select value, $2 from json_each($1) where true'
+    return {
+      sql: `insert into ${d.s}requests (id, at) ${values} on conflict (id) do nothing returning id`,
+      params: [d.list(ids), now],
+    }
+  }
+
+  forgetRequests(ids: readonly string[]): Statement {
+    const d = this.#d
+    return { sql: `delete from ${d.s}requests where id ${d.inList('$1')}`, params: [d.list(ids)] }
+  }
+
+  /** Nobody asks again after so long. */
+  removeRequests(before: number): Statement {
+    return { sql: `delete from ${this.#d.s}requests where at < $1`, params: [before] }
+  }
+
   /** What a worker shows, locked. */
   shownAttempts(ids: readonly string[]): Statement<TaskRow> {
     const d = this.#d

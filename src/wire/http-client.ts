@@ -4,7 +4,7 @@ import { Agent as HttpsAgent } from 'node:https'
 import type { Interceptor, Transport } from '@connectrpc/connect'
 import { createConnectTransport } from '@connectrpc/connect-node'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_REQUEST_BYTES } from '../core/limits.ts'
+import { MAX_MESSAGE_DEPTH, MAX_REQUEST_BYTES } from '../core/limits.ts'
 
 export interface ConnectionOptions {
   token?: string | undefined
@@ -33,6 +33,7 @@ export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}):
     interceptors: token === undefined ? [] : [bearer(token)],
     readMaxBytes: 4 * MAX_REQUEST_BYTES,
     acceptCompression: [],
+    binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
   })
   return { url, transport, request: { origin, socketPath, agent }, close: () => agent.destroy() }
 }

@@ -16,6 +16,7 @@ import {
   MAX_CONNECTIONS,
   MAX_HEADER_BYTES,
   MAX_HEADERS,
+  MAX_MESSAGE_DEPTH,
   MAX_REQUEST_BYTES,
   MAX_REQUEST_MS,
 } from '../core/limits.ts'
@@ -71,7 +72,8 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     acceptCompression: [],
     shutdownSignal: shutdown.signal,
     interceptors: [translateErrors(logger)],
-    jsonOptions: { alwaysEmitImplicit: true },
+    jsonOptions: { alwaysEmitImplicit: true, recursionLimit: MAX_MESSAGE_DEPTH },
+    binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
     fallback: (_request, response) => refuse(response as ServerResponse, NOTHING_HERE),
   })
   const handle = (request: IncomingMessage, response: ServerResponse) => {

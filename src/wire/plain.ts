@@ -2,10 +2,11 @@
  * Messages as the plain data of our ports, and back. The names are the same; what is unset is null, except where the
  * port leaves it out; a `Value` is JSON.
  */
-import type { DescMessage, MessageInitShape, MessageShape } from '@bufbuild/protobuf'
+import type { DescField, DescMessage, MessageInitShape, MessageShape } from '@bufbuild/protobuf'
 import { create, fromJson, toJson } from '@bufbuild/protobuf'
 import type { Value } from '@bufbuild/protobuf/wkt'
 import { ValueSchema } from '@bufbuild/protobuf/wkt'
+import { MAX_MESSAGE_DEPTH } from '../core/limits.ts'
 
 const VALUE = 'google.protobuf.Value'
 const STRUCT = 'google.protobuf.Struct'
@@ -45,15 +46,21 @@ function messageToPlain(schema: DescMessage, value: object): unknown {
 export function fromPlain<Desc extends DescMessage>(schema: Desc, plain: object): MessageShape<Desc> {
   const source = plain as Plain
   const init: Plain = {}
+  // Where what is unset is left out, null says something.
+  const keepsNull = LEAVE_OUT.has(schema.typeName)
   for (const field of schema.fields) {
     const value = source[field.localName]
-    if (value === undefined || value === null) continue
+    if (value === undefined || (value === null && !(keepsNull && isValue(field)))) continue
     if (field.fieldKind === 'message') init[field.localName] = plainToMessage(field.message, value)
     else if (field.fieldKind === 'list' && field.listKind === 'message') {
       init[field.localName] = (value as object[]).map((one) => plainToMessage(field.message, one))
     } else init[field.localName] = value
   }
   return create(schema, init as MessageInitShape<Desc>)
+}
+
+function isValue(field: DescField): boolean {
+  return field.fieldKind === 'message' && field.message.typeName === VALUE
 }
 
 function plainToMessage(schema: DescMessage, value: unknown): unknown {
@@ -63,7 +70,7 @@ function plainToMessage(schema: DescMessage, value: unknown): unknown {
 
 /** Any JSON as a message. */
 export function valueMessage(value: unknown): Value {
-  return fromJson(ValueSchema, (value ?? null) as never)
+  return fromJson(ValueSchema, (value ?? null) as never, { recursionLimit: MAX_MESSAGE_DEPTH })
 }
 
 export function jsonOf(value: Value | undefined): unknown {

@@ -186,6 +186,8 @@ export interface SubmitRequest {
   timeout: string | null
   delay: string | null
   trace: TraceContext | null
+  /** The same request again is answered with the same work. */
+  requestId: string | null
 }
 
 export interface Submitted {
@@ -241,6 +243,7 @@ export interface StatusView {
   fence: number
 }
 
+/** `requestId`: of a caller who may have to ask again; what was done is not done twice. */
 export interface TaskService {
   submit(request: SubmitRequest): Promise<Submitted>
   /** Ends by itself when the work has settled, or when the signal aborts. */
@@ -252,10 +255,10 @@ export interface TaskService {
   /** Resolves when it has settled; null when `timeoutMs` was over first. */
   settled(id: string, timeoutMs: number | null): Promise<Settled | null>
   /** Resolves after its commit; throws when nobody would take it. */
-  signal(id: string, name: string, value: string): Promise<void>
+  signal(id: string, name: string, value: string, requestId?: string): Promise<void>
   cancel(id: string): Promise<CancelAnswer>
-  extend(id: string, byMs: number): Promise<{ deadlineAt: number | null }>
-  resume(id: string): Promise<void>
+  extend(id: string, byMs: number, requestId?: string): Promise<{ deadlineAt: number | null }>
+  resume(id: string, requestId?: string): Promise<void>
   /** Of an agent: those of everything below it that was cancelled. */
   attempts(id: string): Promise<AttemptView[]>
   events(id: string): Promise<TaskEventView[]>

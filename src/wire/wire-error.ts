@@ -24,8 +24,13 @@ const CODES: Record<string, Code> = {
   version_mismatch: Code.FailedPrecondition,
 }
 
+/** What writing to a connection that was cut fails with. */
+const CUT = ['ERR_STREAM_DESTROYED', 'ERR_STREAM_PREMATURE_CLOSE', 'ECONNRESET', 'EPIPE']
+
 export function toConnectError(error: unknown, logger: Logger): ConnectError {
   if (error instanceof ConnectError) return error
+  if (CUT.includes((error as NodeJS.ErrnoException | null)?.code ?? ''))
+    return new ConnectError('the caller has gone', Code.Canceled)
   if (!(error instanceof CurfewError)) {
     // A bug of ours: what it says is for the log.
     logger.error(

@@ -209,7 +209,11 @@ export class RemoteManager implements ManagerPort {
     } finally {
       ;(silence as Timer | null)?.cancel()
       stream.abort()
-      this.#connected = Promise.withResolvers<void>()
+      // Only where somebody was connected: whoever waits does so for the promise that is there.
+      if (this.#rpc === rpc) {
+        this.#rpc = null
+        this.#connected = Promise.withResolvers<void>()
+      }
     }
   }
 

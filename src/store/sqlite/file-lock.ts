@@ -81,9 +81,14 @@ function lockPath(file: string): string {
 /** In one step: a reader sees the old file or the new one. */
 function replace(path: string, holder: HolderFile): void {
   const draft = `${path}.new`
-  rmSync(draft, { force: true })
-  writeFileSync(draft, `${JSON.stringify(holder)}\n`, { mode: 0o600, flag: 'wx' })
-  renameSync(draft, path)
+  try {
+    rmSync(draft, { force: true })
+    writeFileSync(draft, `${JSON.stringify(holder)}\n`, { mode: 0o600, flag: 'wx' })
+    renameSync(draft, path)
+  } catch {
+    // A full disk, or a folder that is gone: the database's lock holds without it, and others only know less.
+    rmSync(draft, { force: true })
+  }
 }
 
 function readHolder(path: string): HolderFile | null {

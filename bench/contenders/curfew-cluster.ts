@@ -1,0 +1,30 @@
+// Curfew in several processes: a manager that runs nothing itself, and workers attached to it.
+
+import { Curfew, task } from '../../src/curfew.ts'
+import { numbers } from '../benchmark.ts'
+import type { ClusterContender } from '../contender.ts'
+
+const noopNamed = (run: () => void) => task({ name: 'noop', run: (_: number) => run() })
+
+export const curfewCluster: ClusterContender = {
+  manage: async (store) => {
+    const curfew = await Curfew.open({ store, concurrency: 0, listen: '127.0.0.1:0' })
+    return curfew.url!
+  },
+  work: async ({ manager, concurrency }, handler) => {
+    const worker = await Curfew.work({ managers: manager!, tasks: [noopNamed(handler)], concurrency })
+    await worker.attached()
+    return { close: () => worker.close() }
+  },
+  connect: async ({ manager }) => {
+    const client = await Curfew.connect(manager!)
+    const noop = noopNamed(() => {})
+    return {
+      schedule: async (count) => {
+        await client.scheduleMany(noop, numbers(count))
+      },
+      close: () => client.close(),
+    }
+  },
+  unfinished: `select count(*)::int from curfew.tasks where status in ('pending', 'running')`,
+}

@@ -1,0 +1,66 @@
+/** What a transaction is asked to do, what it answers, and what it leaves to be told after its commit. */
+import type { Receipt } from '../core/states.ts'
+import type { ClaimedTask, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
+import type { AgentInput } from './agent-input.ts'
+import type { Effect } from './task-draft.ts'
+import type { TaskEventBody } from './task-event.ts'
+import type { TaskAnswer, TaskInput } from './task-input.ts'
+
+/** `requestId`: of a caller who may have to ask again; what was done is not done twice. */
+export type Command =
+  /** `scope`: its place below an agent, null for a task on its own; left out where the caller does not know. */
+  | { type: 'input'; taskId: string; input: TaskInput; scope?: Scope | null; requestId?: string }
+  /** `rootId`: left out where the caller does not know. */
+  | { type: 'agent'; agentId: string; input: AgentInput; rootId?: string; requestId?: string }
+  | { type: 'fire' }
+  | { type: 'queue'; name: string }
+  /**
+   * Attempts of a process that is silent or, `proven`, gone. `lease`: those whose lease is over; without one those that
+   * ran in that process, and not those in workers that may have outlived it.
+   */
+  | {
+      type: 'lose'
+      nodeId: string
+      receipt: Receipt
+      proven: boolean
+      lease: { renewedAt: number; baseMs: number } | null
+    }
+  /** All of one name. */
+  | { type: 'schedule'; name: string; count: number; tasks: (now: number) => (NewTask | NewBelow)[] }
+
+export type Answer =
+  | TaskAnswer
+  | { type: 'not_found' }
+  /** `busy`: some of what is due somebody else is about to change. */
+  | { type: 'fired'; count: number; busy: boolean }
+  | { type: 'lost'; count: number }
+  | { type: 'scheduled'; tasks: { id: string; existing: boolean }[] }
+
+export interface ClaimWish {
+  token: string
+  names: readonly string[]
+  /** Queues without a limit, claimed from together; the others one by one. */
+  queues: readonly string[]
+  limitedQueues: readonly string[]
+  slots: number
+  /** Older work may wait than what this batch brings. */
+  look: boolean
+  turns: TurnWish | null
+}
+
+export interface Committed {
+  now: number
+  effects: Effect[]
+  recorded: { row: TaskRow; event: TaskEventBody; at: number }[]
+  completed: { id: string; token: string; output: string }[]
+  claimed: ClaimedTask[]
+  turns: StartedTurn[]
+  wish: ClaimWish | null
+  newTasks: NewRow[]
+  /** The earliest moment anything written here is due. */
+  dueAt: number
+  /** All work it has changed, with what is above it. */
+  touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }>
+}

@@ -1,0 +1,55 @@
+/** Requests that have come before: remembered in the transaction that did them, so that they are done once. */
+import type { Work } from '../store/statement.ts'
+import { run, start } from '../store/statement.ts'
+import type { Statements } from '../store/statements.ts'
+import type { Answer, Command } from './command.ts'
+
+export class RepeatedRequests {
+  readonly #statements: Statements
+  readonly #now: number
+  readonly #remembered: string[] = []
+
+  constructor(statements: Statements, now: number) {
+    this.#statements = statements
+    this.#now = now
+  }
+
+  /**
+   * Answers the places of those that were done before, here or in this batch. Comes before any other lock: two that
+   * bring the same request wait for each other here and nowhere else.
+   */
+  *remember(commands: readonly Command[]): Work<number[]> {
+    const first = new Map<string, number>()
+    const repeated: number[] = []
+    for (const [index, command] of commands.entries()) {
+      const id = requestIdOf(command)
+      if (id === null) continue
+      if (first.has(id)) repeated.push(index)
+      else first.set(id, index)
+    }
+    if (first.size === 0) return repeated
+    const ids = [...first.keys()].sort()
+    const isNew = new Set<string>()
+    for (const { id } of yield* run(this.#statements.rememberRequests(ids, this.#now))) isNew.add(id)
+    for (const [id, index] of first) {
+      if (isNew.has(id)) this.#remembered.push(id)
+      else repeated.push(index)
+    }
+    return repeated
+  }
+
+  /** What was refused was not done: it may be asked again. */
+  *forgetRefused(commands: readonly Command[], answers: readonly Answer[]): Work<void> {
+    if (this.#remembered.length === 0) return
+    const refused = commands.flatMap((command, index) => {
+      const id = requestIdOf(command)
+      const { type } = answers[index] ?? { type: 'not_found' }
+      return id !== null && (type === 'unchanged' || type === 'not_found') ? [id] : []
+    })
+    if (refused.length) yield* start(this.#statements.forgetRequests(refused))
+  }
+}
+
+function requestIdOf(command: Command): string | null {
+  return 'requestId' in command ? (command.requestId ?? null) : null
+}
