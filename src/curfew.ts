@@ -14,23 +14,16 @@ import { durationMs } from './core/duration.ts'
 import { entryFile } from './core/entry-file.ts'
 import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
-import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
-import type { AgentDefinition } from './definitions/agent.ts'
-import type { TaskDefinition } from './definitions/task.ts'
-import { checkName } from './definitions/task-policy.ts'
-import type { WorkflowDefinition } from './definitions/workflow.ts'
 import type { Registry } from './definitions/workflow-names.ts'
-import { checkLabels } from './labels.ts'
-import type { ListenOptions } from './listening.ts'
 import { checkListening, Listening, socketOf } from './listening.ts'
 import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
 import { openReader } from './manager/open-reader.ts'
+import type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
+import { checkLabels, checkOptions, invalid } from './options.ts'
 import { storeLocation } from './store/store-location.ts'
-import type { ConnectionOptions } from './wire/http-client.ts'
-import type { HttpOptions } from './worker/http-request.ts'
 import { isTaskProcess } from './worker/marker.ts'
 import { OWN_AGENTS } from './worker/own-agents.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
@@ -99,6 +92,7 @@ export {
 } from './definitions/workflow.ts'
 export { graph } from './definitions/workflow-graph.ts'
 export type { ListenOptions } from './listening.ts'
+export type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
 export { findHolder, type Holder } from './store/sqlite/file-lock.ts'
 export type { JoinView, MemberView, RunView, TokenView } from './wire/run-view.ts'
 export type {
@@ -116,67 +110,6 @@ export type {
 export { createToken, type TokenEntry, tokenText } from './wire/tokens.ts'
 export type { WorkerProcess } from './working.ts'
 
-export interface OpenOptions {
-  /** A file name, `:memory:`, or `postgres://…`. */
-  store: string
-  /** The tasks this process runs. Others can be scheduled by it and wait for a process that has their code. */
-  tasks?: readonly TaskDefinition[]
-  /** The agents this process runs. */
-  agents?: readonly AgentDefinition[]
-  /**
-   * Workflows that others call by name, and whose actions this process runs. The tasks and agents they were given
-   * need not be named again.
-   */
-  workflows?: readonly WorkflowDefinition[]
-  /** What the action `http_request` may reach. */
-  http?: HttpOptions
-  /** Turns of agents at a time in this process; a suspended agent takes none. */
-  turns?: number
-  /** Suspended agents that stay in memory, and the bytes they may take; the others are replayed when woken. */
-  residents?: { count?: number; bytes?: number }
-  /** Attempts at a time in this process. */
-  concurrency?: number
-  /** Limits of queues, over all processes. `null` takes a limit away. */
-  queues?: Record<string, { concurrency: number | null }>
-  /** The queues this process works; all unless set. */
-  workQueues?: readonly string[]
-  /**
-   * A process beside this one that ends what it leaves when it dies, and tells the others at once. On when a task
-   * is isolated in a process.
-   */
-  witness?: boolean
-  /**
-   * Where others may reach this engine: workers, clients, `curfew` on a command line. Over a SQLite file it listens
-   * on a Unix socket beside it by itself; `false` turns that off.
-   */
-  listen?: false | string | ListenOptions | readonly (string | ListenOptions)[]
-  /** For tests: a `VirtualClock` of `curfew/testing`. */
-  clock?: Clock
-  logger?: Logger
-}
-
-export interface ConnectOptions extends ConnectionOptions {
-  /** What this program knows: definitions that jobs and workflows name. */
-  tasks?: readonly TaskDefinition[]
-  agents?: readonly AgentDefinition[]
-  workflows?: readonly WorkflowDefinition[]
-}
-
-export interface WorkOptions
-  extends ConnectionOptions,
-    Pick<
-      OpenOptions,
-      'tasks' | 'agents' | 'workflows' | 'http' | 'turns' | 'residents' | 'concurrency' | 'witness' | 'logger'
-    > {
-  /** `http://host:port`, `https://…` or `unix:/path`; several are tried in turn. */
-  managers: string | readonly string[]
-  /** The queues this worker works; all unless set. */
-  queues?: readonly string[]
-  /** What people know it by. */
-  labels?: Record<string, string>
-}
-
-const DEFAULT_CONCURRENCY = 10
 /** Beyond the grace, for the last reports: a store that is away must not hold its host. */
 const CLOSE_MS = 10_000
 
@@ -427,54 +360,4 @@ function withRegistry(own: Registry, announced: Required<Registry>): Registry {
     agents: new Map([...announced.agents, ...(own.agents ?? [])]),
     workflows: new Map([...announced.workflows, ...(own.workflows ?? [])]),
   }
-}
-
-function checkOptions(options: OpenOptions, what = 'Curfew.open') {
-  const known = [
-    'store',
-    'tasks',
-    'agents',
-    'workflows',
-    'http',
-    'turns',
-    'residents',
-    'concurrency',
-    'queues',
-    'workQueues',
-    'witness',
-    'listen',
-    'clock',
-    'logger',
-  ]
-  for (const key of Object.keys(options)) {
-    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`, what)
-  }
-  const { concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
-  if (workQueues !== null && !Array.isArray(workQueues)) throw invalid('workQueues must be a list of names')
-  for (const name of workQueues ?? []) checkName('workQueues', name)
-  if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
-    throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`)
-  }
-  const registry = register(options)
-  const { turns = DEFAULT_TURNS } = options
-  if (!Number.isInteger(turns) || turns < 1 || turns > MAX_CONCURRENCY) {
-    throw invalid(`turns must be a whole number from 1 to ${MAX_CONCURRENCY}, got ${turns}`)
-  }
-  const { count = MAX_RESIDENTS, bytes = MAX_RESIDENT_BYTES } = options.residents ?? {}
-  for (const [key, value] of Object.entries({ count, bytes })) {
-    if (!Number.isInteger(value) || value < 0)
-      throw invalid(`residents.${key} must be a whole number, got ${value}`)
-  }
-  const rows = Object.entries(queues).map(([name, { concurrency: limit }]) => {
-    checkName('queues: name', name)
-    if (limit !== null && (!Number.isInteger(limit) || limit < 1)) {
-      throw invalid(`queues.${name}.concurrency must be a whole number above 0, or null, got ${limit}`)
-    }
-    return { name, concurrency: limit }
-  })
-  return { registry, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
-}
-
-function invalid(message: string, what = 'Curfew.open'): CurfewError {
-  return new CurfewError('invalid_option', `${what}: ${message}`)
 }

@@ -113,9 +113,15 @@ function withoutTimes(value: unknown, names: readonly string[]): unknown {
   return Object.fromEntries(
     Object.entries(value).map(([key, one]) => {
       if (names.includes(key) && (typeof one === 'number' || key === 'stack')) return [key, `a ${key}`]
+      if (typeof one === 'number' && isTurns(key, value)) return [key, 'turns']
       // Sentences say how long something has taken.
       if (key === 'summary' && typeof one === 'string') return [key, one.replaceAll(LENGTH, 'so long')]
       return [key, withoutTimes(one, names)]
     }),
   )
+}
+
+/** How many turns something took depends on what came together. */
+function isTurns(key: string, { id, taskId }: { id?: unknown; taskId?: unknown }): boolean {
+  return key === 'turns' || (key === 'attempts' && !String(id ?? taskId).startsWith('t_'))
 }

@@ -3,7 +3,8 @@ import { Command } from 'commander'
 import type { TaskEventView } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import type { Engine } from './find-engine.ts'
-import { nobodyWorks, withEngine } from './find-engine.ts'
+import { lost, nobodyWorks, withEngine } from './find-engine.ts'
+import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Flags } from './options.ts'
 import { clientOptions, wholeNumber } from './options.ts'
@@ -30,28 +31,38 @@ Examples:
   $ curfew events t_01kdvq5x6w0000000000000000 --json | jq -r .type`,
     )
   return clientOptions(command).action((id: string, flags: EventsFlags) => {
-    const after = flags.after === undefined ? 0 : wholeNumber(flags.after, '--after', 0, 2 ** 31 - 1)
-    const print = eventPrinter(io, flags.json === true)
+    let after = flags.after === undefined ? 0 : wholeNumber(flags.after, '--after', 0, 2 ** 31 - 1)
+    const printer = eventPrinter(io, flags.json === true)
+    const print = (event: TaskEventView) => {
+      if (event.seq <= after) return
+      after = event.seq
+      printer(event)
+    }
     return withEngine(io, flags, 'read', async (engine) => {
-      if (flags.follow && engine.via !== 'reader') return follow(io, engine, id, after, print)
-      const handle = handleOf(engine.client, id)
-      for (const event of await handle.events()) if (event.seq > after) print(event)
-      if (flags.follow && !(await handle.view()).settled) throw nobodyWorks(engine)
+      if (flags.follow) return followEvents(io, engine, id, after, print)
+      const { client } = engine
+      for (const event of await handleOf(client, id).events()) print(event)
     })
   })
 }
 
-async function follow(
+async function followEvents(
   io: Io,
-  { client }: Engine,
+  engine: Engine,
   id: string,
-  after: number,
+  lastSequence: number,
   print: (event: TaskEventView) => void,
 ): Promise<void> {
-  for await (const seen of client.watch(id, { lastSequence: after, signal: io.outputClosed })) {
-    if (seen.truncated) io.stderr.write('Some events are not on record any more.\n')
-    seen.events.forEach(print)
-  }
+  const { gone, standsStill } = engine
+  const last = await follow(io, engine, id, {
+    ...{ display: null, signal: AbortSignal.any([io.outputClosed, gone]), lastSequence, once: standsStill },
+    onSeen: ({ truncated, events }) => {
+      if (truncated) io.stderr.write('Some events are not on record any more.\n')
+      events.forEach(print)
+    },
+  })
+  if (gone.aborted && !last?.settled) throw lost(engine)
+  if (standsStill && !last?.settled) throw nobodyWorks(engine)
 }
 
 function eventPrinter(io: Io, json: boolean): (event: TaskEventView) => void {

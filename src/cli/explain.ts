@@ -38,8 +38,9 @@ function branchOf(explanation: Explanation, colours: Colours): Branch {
   const label = colours.bold(oneLine(title ?? name))
   const what = title === null || title === name ? kind : `${kind} ${oneLine(name)}`
   const head = `${label} ${colours.dim(`${what} ${id}`)} ${colours.status(status)}`
-  const lines = [head, oneLine(summary), ...limits.map((limit) => limitText(limit, colours))]
-  if (binding && binding.id !== id) {
+  const bound = binding !== null && binding.id !== id
+  const lines = [head, oneLine(summary), ...limits.map((limit) => limitText(limit, bound, colours))]
+  if (bound) {
     lines.push(
       `bound by the ${binding.kind} limit of ${oneLine(binding.name)}, which ends in ${countdown(binding.remainingMs)}`,
     )
@@ -54,9 +55,10 @@ function branchOf(explanation: Explanation, colours: Colours): Branch {
   return { lines, below: below.map((inner) => branchOf(inner, colours)) }
 }
 
-function limitText(limit: Explanation['limits'][number], colours: Colours): string {
+/** `bound`: by something above it, which ends sooner. */
+function limitText(limit: Explanation['limits'][number], bound: boolean, colours: Colours): string {
   const { kind, option, timeoutMs, setBy, remainingMs, active, binding } = limit
   const left = active && remainingMs !== null ? `, ends in ${countdown(remainingMs)}` : ', not in force'
   const text = `${option} ${formatDuration(timeoutMs)} (${kind}), set by ${setBy}${left}`
-  return binding ? `${text} ${colours.style('yellow', '← binds')}` : colours.dim(text)
+  return binding && !bound ? `${text} ${colours.style('yellow', '← binds')}` : colours.dim(text)
 }

@@ -21,8 +21,10 @@ import { printable } from './plain-text.ts'
 
 export interface Engine {
   readonly client: Client
-  /** `reader`: nobody works on the store, and this command does not either. `own`: this process has it open. */
+  /** `reader`: the store is only looked at. `own`: this process has it open. */
   readonly via: 'managers' | 'process' | 'reader' | 'own'
+  /** Nobody works on it, and so nothing will happen. Of a database nobody can tell. */
+  readonly standsStill: boolean
   /** For people: who answers. */
   readonly who: string
   /** Where it listens. */
@@ -38,12 +40,14 @@ export type Need = 'read' | 'write'
 export type Place = { managers: readonly string[] } | { store: string; isFile: boolean }
 
 const NEVER = new AbortController().signal
-const NOWHERE = { addresses: [], gone: NEVER }
+const NOWHERE = { addresses: [], gone: NEVER, standsStill: false }
 
 const LOOK_AGAIN_MS = 50
 /** A process that has just taken the store says a moment later where it listens. */
 const LISTENS_WITHIN_MS = 3_000
 const LOOK_FOR_HOLDER_MS = 250
+/** A process whose connections are cut is seen to be gone in this time. */
+const GONE_WITHIN_MS = 2_000
 /** What a client is told when whoever it talks to is closing or gone. */
 const LOST = ['unreachable', 'closed', 'not_leading', 'store_unavailable']
 
@@ -61,10 +65,10 @@ export async function withEngine<T>(
   for (;;) {
     const engine = await findEngine(io, config, need)
     try {
-      if (engine.via === 'reader') await tellNobodyWorks(io, engine)
+      if (engine.standsStill) await tellNobodyWorks(io, engine)
       return await work(engine)
     } catch (error) {
-      if (need === 'write' || !(await isLost(engine, error))) throw error
+      if (need === 'write' || !(await isLost(io, engine, error))) throw error
     } finally {
       await engine.close()
     }
@@ -72,12 +76,10 @@ export async function withEngine<T>(
 }
 
 /** The process that was asked has gone; whatever else there is can be asked. */
-export async function isLost(engine: Engine, error: unknown): Promise<boolean> {
-  if (engine.via !== 'process' || !(error instanceof CurfewError) || !LOST.includes(error.code)) return false
-  const left = Promise.withResolvers<boolean>()
-  if (engine.gone.aborted) return true
-  engine.gone.addEventListener('abort', () => left.resolve(true), { once: true })
-  return left.promise
+export async function isLost(io: Io, { via, gone }: Engine, error: unknown): Promise<boolean> {
+  if (via !== 'process' || !(error instanceof CurfewError) || !LOST.includes(error.code)) return false
+  await sleep(io.clock, GONE_WITHIN_MS, gone)
+  return gone.aborted
 }
 
 export async function findEngine(io: Io, config: Config, need: Need): Promise<Engine> {
@@ -92,7 +94,9 @@ export async function findEngine(io: Io, config: Config, need: Need): Promise<En
   }
   const { Curfew } = await import('../curfew.ts')
   const reader = await Curfew.read(place.store, { clock: io.clock, logger: storeLogger(config.settings.log) })
-  return { client: reader, via: 'reader', who: place.store, ...NOWHERE, close: () => reader.close() }
+  const who = place.isFile ? place.store : 'the database'
+  const standsStill = place.isFile
+  return { client: reader, via: 'reader', who, ...NOWHERE, standsStill, close: () => reader.close() }
 }
 
 /** Managers or a store: the one that was said more plainly. */
@@ -115,7 +119,8 @@ export async function connectManagers(io: Io, managers: readonly string[], confi
   const { Curfew } = await import('../curfew.ts')
   const client = await Curfew.connect(managers, await callerOf(io, config))
   const who = managers.join(', ')
-  return { client, via: 'managers', who, addresses: managers, gone: NEVER, close: () => client.close() }
+  const close = () => client.close()
+  return { client, via: 'managers', who, ...NOWHERE, addresses: managers, close }
 }
 
 /** The process that works on a file, over its socket; null when there is none. */
@@ -133,19 +138,27 @@ export async function findProcess(io: Io, place: { store: string; isFile: boolea
     throw new CurfewError(
       'store_unavailable',
       `${place.store} is in use by process ${holder.pid}, which does not listen`,
-      { hint: 'It was opened with listen: false. Ask it, or close it first.', fields: { ...holder } },
+      {
+        hint: 'It is closing, or was opened with listen: false. Wait for it, or close it.',
+        fields: { file: place.store, ...holder },
+      },
     )
   }
   const { pid } = holder
   const address = `unix:${holder.socket}`
   const client = await Curfew.connect(address)
   const closed = new AbortController()
-  const gone = watchHolder(io, () => findHolder(place.store)?.pid === pid, closed.signal)
+  // One that is closing does not listen any more.
+  const listens = () => {
+    const now = findHolder(place.store)
+    return now?.pid === pid && now.socket !== null
+  }
+  const gone = watchHolder(io, listens, closed.signal)
   const close = () => {
     closed.abort()
     return client.close()
   }
-  return { client, via: 'process', who: `process ${pid}`, addresses: [address], gone, close }
+  return { client, via: 'process', who: `process ${pid}`, ...NOWHERE, addresses: [address], gone, close }
 }
 
 function watchHolder(io: Io, isThere: () => boolean, closed: AbortSignal): AbortSignal {
@@ -184,6 +197,11 @@ function noStore(store: string): CurfewError {
     hint: 'Check the path and the folder you are in.',
     fields: { store },
   })
+}
+
+/** Begins the looking again. */
+export function lost({ who }: Engine): CurfewError {
+  return new CurfewError('unreachable', `${who} is gone`)
 }
 
 /** Nothing more will happen to what is asked for. */

@@ -1,9 +1,12 @@
 /** Follows a piece of work until it has settled, showing what happens to it. */
 import type { Client } from '../client/client.ts'
 import type { Clock } from '../core/clock.ts'
+import { sleep } from '../core/clock.ts'
 import type { TaskView, WatchView } from '../curfew.ts'
 import type { Display } from './display.ts'
+import type { Engine } from './find-engine.ts'
 import type { Io } from './io.ts'
+import { handleOf } from './work-handle.ts'
 import type { Snapshot } from './work-tree.ts'
 import { WorkTree } from './work-tree.ts'
 
@@ -14,11 +17,16 @@ const TICK_MS = 250
 /** Looking takes at most this share of the time of whoever is asked. */
 const LOOK_SHARE = 0.2
 const LONGEST_REST_MS = 2_000
+const LOOK_AGAIN_MS = 1_000
 
 export interface FollowOptions {
   display: Display | null
+  /** Only what came after it is told. */
+  lastSequence?: number
   /** Ends the following, not the work. */
   signal: AbortSignal
+  /** Looks once, and does not wait for anything. */
+  once?: boolean
   /** Told of everything that was seen. */
   onSeen?(seen: WatchView): void
 }
@@ -26,18 +34,19 @@ export interface FollowOptions {
 /** The record as it was seen last: settled, unless the signal came first. */
 export async function follow(
   io: Io,
-  client: Client,
+  engine: Engine,
   id: string,
-  { display, signal, onSeen }: FollowOptions,
+  { display, signal, onSeen, lastSequence = 0, once = false }: FollowOptions,
 ): Promise<TaskView | null> {
   const enough = new AbortController()
   const sight = new Sight()
   const watching = async () => {
     try {
-      const options = { signal: AbortSignal.any([signal, enough.signal]) }
-      for await (const seen of client.watch(id, options)) {
+      const options = { lastSequence, signal: AbortSignal.any([signal, enough.signal]) }
+      for await (const seen of watch(io, engine, id, options)) {
         onSeen?.(seen)
         sight.see(seen.work)
+        if (once) break
       }
     } finally {
       sight.end()
@@ -45,15 +54,48 @@ export async function follow(
   }
   const drawing = async (to: Display) => {
     try {
-      await draw(io, sight, new WorkTree(client, id), to)
+      await draw(io, sight, new WorkTree(engine.client, id), to, signal)
     } finally {
       enough.abort()
     }
   }
-  const results = await Promise.allSettled([watching(), ...(display ? [drawing(display)] : [])])
+  const both = Promise.allSettled([watching(), ...(display ? [drawing(display)] : [])])
+  const left = Promise.withResolvers<PromiseSettledResult<void>[]>()
+  const leave = () => left.resolve([])
+  signal.addEventListener('abort', leave, { once: true })
+  if (signal.aborted) leave()
+  const results = await Promise.race([both, left.promise])
+  signal.removeEventListener('abort', leave)
   const failed = results.find((result) => result.status === 'rejected')
-  if (failed) throw failed.reason
+  if (failed?.status === 'rejected') throw failed.reason
   return sight.latest
+}
+
+function watch(
+  io: Io,
+  { client, via }: Engine,
+  id: string,
+  options: { lastSequence: number; signal: AbortSignal },
+): AsyncIterable<WatchView> {
+  return via === 'reader' ? lookAgain(io, client, id, options) : client.watch(id, options)
+}
+
+/** A store that others may work on tells nobody what happens: it is looked at. */
+async function* lookAgain(
+  io: Io,
+  client: Client,
+  id: string,
+  { lastSequence, signal }: { lastSequence: number; signal: AbortSignal },
+): AsyncGenerator<WatchView> {
+  const handle = handleOf(client, id)
+  for (let last = lastSequence; !signal.aborted; ) {
+    const work = await handle.view()
+    const events = (await handle.events()).filter(({ seq }) => seq > last)
+    last = events.at(-1)?.seq ?? last
+    yield { work, events, lastSequence: last, truncated: false, final: work.settled, below: true }
+    if (work.settled) return
+    await sleep(io.clock, LOOK_AGAIN_MS, signal)
+  }
 }
 
 /** What was seen last, and whether it was drawn. One waits for it at a time. */
@@ -89,7 +131,13 @@ class Sight {
   }
 }
 
-async function draw(io: Io, sight: Sight, tree: WorkTree, display: Display): Promise<void> {
+async function draw(
+  io: Io,
+  sight: Sight,
+  tree: WorkTree,
+  display: Display,
+  signal: AbortSignal,
+): Promise<void> {
   const { clock } = io
   let snapshot: Snapshot | null = null
   for (;;) {
@@ -100,6 +148,7 @@ async function draw(io: Io, sight: Sight, tree: WorkTree, display: Display): Pro
       sight.isNew = false
       snapshot = await tree.look(sight.latest, () => clock.wall())
     }
+    if (signal.aborted) return
     if (snapshot) display.show(snapshot)
     if (last) return
     const tookMs = clock.monotonic() - from

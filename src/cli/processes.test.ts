@@ -2,12 +2,16 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, inject, test, vi } from 'vitest'
 import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import { Curfew, createToken, tokenText } from '../curfew.ts'
-import { CliProcess, until } from './fixtures/cli-process.ts'
+import { CliProcess, isAlive, until } from './fixtures/cli-process.ts'
 import * as tasks from './fixtures/process-tasks.ts'
+import { curfew } from './fixtures/test-io.ts'
+
+// Each test starts several processes, and the machine may be busy.
+vi.setConfig({ testTimeout: 90_000 })
 
 const MODULE = path.join(import.meta.dirname, 'fixtures/process-tasks.ts')
 const LISTEN = ['--listen', '127.0.0.1:0']
@@ -22,9 +26,14 @@ beforeEach(() => {
 })
 
 afterEach(async () => {
-  await Promise.all(started.map((one) => one.end()))
+  await endAll()
   rmSync(cwd, { recursive: true, force: true })
 })
+
+/** Workers before the managers that are told of it. */
+async function endAll(): Promise<void> {
+  for (const one of started.toReversed()) await one.end()
+}
 
 function start(args: string[], env: Record<string, string> = {}): CliProcess {
   const process = new CliProcess(args, { cwd, env })
@@ -61,30 +70,6 @@ const files = () => ({ started: path.join(cwd, 'started'), release: path.join(cw
 const attemptStarted = (attempt: number) => until(() => existsSync(path.join(cwd, `started-${attempt}`)))
 const release = () => writeFileSync(path.join(cwd, 'release'), '')
 
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    // A dead one that nobody has asked about is not alive.
-    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
-  } catch {
-    return false
-  }
-}
-
-/** The process beside it that ends what it leaves. */
-function hasWitness(pid: number): boolean {
-  return readdirSync('/proc').some((name) => {
-    try {
-      const parent = /^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${name}/status`, 'utf8'))?.[1]
-      return (
-        Number(parent) === pid && readFileSync(`/proc/${name}/cmdline`, 'utf8').includes('supervisor-process')
-      )
-    } catch {
-      return false // no process, or gone by now
-    }
-  })
-}
-
 describe('curfew dev', () => {
   test('says where it listens and what it knows, runs it, and ends with a signal', async () => {
     const dev = start(['dev', MODULE, ...LISTEN])
@@ -94,7 +79,7 @@ describe('curfew dev', () => {
       /^curfew dev is ready: .*; store \.\/curfew\.db; node n_\w+\n {2}tasks: isolated, hello, stubborn, wait\n$/,
     )
     expect(await sayHello(address as string)).toBe('hello you')
-    expect(hasWitness(dev.pid)).toBe(true)
+    expect(dev.witnesses()).toHaveLength(1)
     dev.kill('SIGINT')
     expect(await dev.exited).toBe(0)
     expect(dev.stderr).toBe('SIGINT: draining for up to 30s; a second signal stops now\n')
@@ -126,7 +111,7 @@ describe('curfew manager and curfew worker', () => {
     const { manager, url } = await startManager()
     expect(await worker.ready()).toMatchObject({ role: 'worker', addresses: [address], pid: worker.pid })
     expect(await sayHello(url)).toBe('hello you')
-    expect([worker.pid, manager.pid].map(hasWitness)).toEqual([true, true])
+    expect([worker, manager].map((one) => one.witnesses().length)).toEqual([1, 1])
     expect(worker.stderr.trim().split('\n')).toHaveLength(1)
     expect(JSON.parse(worker.stderr)).toMatchObject({
       manager: address,
@@ -201,7 +186,7 @@ describe('curfew manager and curfew worker', () => {
         expect(await sayHello(second.url)).toBe('hello you')
       })
     } finally {
-      await Promise.all(started.map((one) => one.end()))
+      await endAll()
       await dropDatabase(store)
     }
   })
@@ -294,9 +279,9 @@ describe('what cannot start says why', () => {
     ['no store', ['manager'], 2, 'curfew manager: store is missing'],
     ['a flag of another command', ['manager', '--concurrency', '3'], 2, "unknown option '--concurrency'"],
   ])('%s', async (_, args, code, expected) => {
-    const process = start(args)
-    expect(await process.exited).toBe(code)
-    expect(process.stderr).toContain(expected)
+    const told = await curfew(args, { cwd })
+    expect(told.code).toBe(code)
+    expect(told.err).toContain(expected)
     expect(readdirSync(cwd)).toEqual([])
   })
 

@@ -142,9 +142,10 @@ describe('explain', () => {
     const { code, out } = await curfew(['explain', ids.job], { cwd })
     expect(code).toBe(0)
     expect(out).toMatch(/^nightly job j_\w+ running\n│ /)
-    expect(out).toMatch(/│ timeout 1h \(job\), set by definition, ends in 1h ← binds\n/)
+    expect(out).toMatch(/│ timeout 1h \(job\), set by definition, ends in \S+ ← binds\n/)
     expect(out).toMatch(/\n├─ sum workflow sums w_\w+ completed\n/)
     expect(out).toMatch(/\n│ {2}├─ first task add t_\w+ completed\n/)
+    expect(out).toMatch(/set by definition, ends in \S+\n {5}bound by the job limit of nightly, which ends in \S+\n$/)
     expect(out).toMatch(/\n└─ wait agent ask g_\w+ running\n {5}waits since /)
   })
 

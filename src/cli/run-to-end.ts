@@ -13,7 +13,7 @@ import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
-import { connectManagers, findProcess, openOwn } from './find-engine.ts'
+import { connectManagers, findProcess, isLost, openOwn } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Definitions } from './load-modules.ts'
@@ -35,8 +35,6 @@ export interface RunToEnd {
 /** A process that is closing lets go of the store in this time. */
 const TAKE_WITHIN_MS = 15_000
 const LOOK_AGAIN_MS = 100
-const LOOK_FOR_HOLDER_MS = 500
-const LOST = ['unreachable', 'closed', 'not_leading', 'store_unavailable']
 
 export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
   const display = openDisplay(io, io.stderr)
@@ -49,8 +47,7 @@ export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
         id = await runOn(io, engine, id, { ...options, display, interrupt })
         if (id === null) return
       } catch (error) {
-        if (engine.via !== 'process' || !(error instanceof CurfewError) || !LOST.includes(error.code))
-          throw error
+        if (!(await isLost(io, engine, error))) throw error
       } finally {
         interrupt.forget()
         await engine.close()
@@ -70,14 +67,12 @@ async function runOn(
   options: RunToEnd & { display: Display; interrupt: Interrupt },
 ): Promise<string | null> {
   const { config, definitions, display, interrupt, json } = options
-  const over = new AbortController()
-  const stopLooking = lookForHolder(io, engine, options.place, over)
   const worker = await attachWorker(io, engine, config, definitions)
   try {
     const id = known ?? (await options.begin(engine))
     interrupt.of(engine, id)
-    const signal = AbortSignal.any([over.signal, interrupt.left])
-    const last = await follow(io, engine.client, id, { display, signal })
+    const signal = AbortSignal.any([engine.gone, interrupt.left])
+    const last = await follow(io, engine, id, { display, signal })
     if (interrupt.left.aborted && !last?.settled) {
       display.note(`It goes on: curfew watch ${id}`)
       io.exitCode = EXIT.interrupted
@@ -87,7 +82,6 @@ async function runOn(
     await printOutcome(io, engine.client, id, { json })
     return null
   } finally {
-    stopLooking()
     await worker?.close()
   }
 }
@@ -107,10 +101,8 @@ async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Pro
   }
   const until = io.clock.monotonic() + TAKE_WITHIN_MS
   for (;;) {
-    const process = await findProcess(io, place)
-    if (process) return process
     try {
-      return await openOwn(config, place, own)
+      return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
     } catch (error) {
       // Somebody was faster, or has not let go of it yet.
       const held =
@@ -140,21 +132,6 @@ async function attachWorker(
   // It announces the names that the definition refers to.
   await worker.attached()
   return worker
-}
-
-/** A process that is gone may be noticed long before a connection is given up. */
-function lookForHolder(io: Io, { pid }: Engine, place: Place, gone: AbortController): () => void {
-  if (pid === null || 'managers' in place) return () => undefined
-  const stopped = new AbortController()
-  const look = async () => {
-    const { findHolder } = await import('../curfew.ts')
-    while (!stopped.signal.aborted && findHolder(place.store)?.pid === pid) {
-      await sleep(io.clock, LOOK_FOR_HOLDER_MS, stopped.signal)
-    }
-    if (!stopped.signal.aborted) gone.abort()
-  }
-  void look()
-  return () => stopped.abort()
 }
 
 class Interrupt {

@@ -124,7 +124,15 @@ function hasShell({ definition }: ValidFile): boolean {
   return models.some(({ actions }) => Object.values(actions).some(({ kind }) => kind === 'shell'))
 }
 
-async function waitFor(io: Io, { client }: Engine, id: string, { json }: Flags): Promise<void> {
-  await follow(io, client, id, { display: openDisplay(io, io.stderr), signal: io.outputClosed })
+async function waitFor(io: Io, engine: Engine, id: string, { json }: Flags): Promise<void> {
+  const { client, gone, who } = engine
+  const display = openDisplay(io, io.stderr)
+  const last = await follow(io, engine, id, { display, signal: AbortSignal.any([io.outputClosed, gone]) })
+  if (!last?.settled) {
+    throw new CurfewError('nobody_works', `${who} is gone; ${id} is stored`, {
+      hint: `curfew resume ${id} goes on with it.`,
+      fields: { id },
+    })
+  }
   await printOutcome(io, client, id, { json: json === true })
 }

@@ -23,8 +23,8 @@ Examples:
     )
   return clientOptions(command).action((flags: Flags & { label?: string[] }) => {
     const wanted = (flags.label ?? []).map(readLabel)
-    return withEngine(io, flags, 'read', async ({ client, via }) => {
-      const all = via === 'reader' ? [] : await client.workers()
+    return withEngine(io, flags, 'read', async ({ client, standsStill }) => {
+      const all = standsStill ? [] : await client.workers()
       const workers = all.filter(({ labels }) => wanted.every(([key, value]) => labels[key] === value))
       if (flags.json) return printJson(io, { workers })
       if (workers.length === 0) io.stderr.write('No worker is attached.\n')

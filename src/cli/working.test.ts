@@ -270,7 +270,9 @@ describe('over an address', () => {
     const id = (await overHttp('submit', 'task', 'double', '--input', '2')).out.trim()
     expect(await engine.task(id).result()).toBe(4)
     expect((await overHttp('status', id, '--json')).json()).toMatchObject({ id, output: 4 })
-    expect((await overHttp('list', '--json', '--limit', '1')).json()).toMatchObject({ works: [{ id }] })
+    expect((await overHttp('list', '--json', '--kind', 'task', '--limit', '1')).json()).toMatchObject({
+      works: [{ id }],
+    })
     expect((await overHttp('explain', id, '--json')).json()).toMatchObject({ id, status: 'completed' })
   })
 
@@ -308,6 +310,44 @@ describe('over an address', () => {
       cwd: elsewhere,
     })
     expect([code, JSON.parse(err)]).toMatchObject([1, { error: { code: 'unreachable' } }])
+  })
+})
+
+describe('run and resume with a process there', () => {
+  test('run is its client, and brings the code that the process does not have', async () => {
+    await writeFile(
+      path.join(cwd, 'more.ts'),
+      `import { task } from '${path.join(import.meta.dirname, '../curfew.ts')}'
+export const triple = task({ name: 'triple', timeout: '1m', run: async (n: number) => n * 3 })
+`,
+    )
+    await writeFile(
+      path.join(cwd, 'triple.yml'),
+      'name: triple-flow\nnodes: [{ id: only, action_id: triple, input: input, timeout: 1m }]\n',
+    )
+    const { code, out } = await curfew(['run', 'triple.yml', '--module', 'more.ts', '--input', '5'], { cwd })
+    expect([code, out]).toEqual([0, '15\n'])
+    expect(await engine.workers()).toEqual([])
+  })
+
+  test('Ctrl-C cancels a run in the process that runs it', async () => {
+    const io = new TestIo({ cwd })
+    const ended = main(['run', 'hang.yml', '--module', 'tasks.ts'], io)
+    await io.printed(/hang-flow\/only running/)
+    io.send('SIGTERM')
+    expect(await ended).toBe(130)
+    expect(io.err).toMatch(/workflow hang-flow cancelled after/)
+  })
+
+  test('Ctrl-C of a resume leaves the work to the process that runs it', async () => {
+    const id = await submit('task', 'hang')
+    const io = new TestIo({ cwd })
+    const ended = main(['resume', id], io)
+    await io.printed(/hang running/)
+    io.send('SIGINT')
+    expect(await ended).toBe(130)
+    expect(io.err).toContain(`It goes on: curfew watch ${id}`)
+    expect(await engine.task(id).status()).toBe('running')
   })
 })
 

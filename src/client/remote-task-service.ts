@@ -66,7 +66,7 @@ interface Manager {
 }
 
 /** Three more tries, from half a second to five. */
-export const RETRIES = 3
+const RETRIES = 3
 const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 }
 /** Without an answer for so long it is a connection that failed. */
 const ANSWER_WITHIN_MS = 15_000

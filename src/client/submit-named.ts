@@ -55,7 +55,7 @@ export async function submitNamed(
 }
 
 /** A job lists workflows; a workflow has nodes. Which it is, is told by its keys alone: its reader tells the rest. */
-export function isJobText(text: string): boolean {
+function isJobText(text: string): boolean {
   return /^[ \t]*["']?workflows["']?[ \t]*:/m.test(text) && !/^["']?nodes["']?[ \t]*:/m.test(text)
 }
 

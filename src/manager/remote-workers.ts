@@ -127,8 +127,7 @@ export class RemoteWorkers {
     const adopted = await this.#adopt(hello)
     if (worker.stream !== stream || this.#closed)
       throw new CurfewError('refused', 'another stream took its place')
-    const welcome = { confirmed: adopted.map(heldOf), predecessors: this.#predecessors(hello) }
-    return welcome
+    return { confirmed: adopted.map(heldOf), predecessors: this.#predecessors(hello) }
   }
 
   /** After the welcome was sent: what the worker has to know beyond it, and new work from now on. */
@@ -146,9 +145,9 @@ export class RemoteWorkers {
       now,
     )
     for (const { id, token } of hello.attempts) this.#bringUpToDate(session, { taskId: id, token })
-    const turns = new Set(hello.turnsHeld.map(({ id }) => id))
+    const turns = new Map(hello.turnsHeld.map(({ id, token }) => [id, token]))
     for (const [agentId, token] of session.turns) {
-      if (!turns.has(agentId)) manager.turns.lose(agentId, token, 'exited')
+      if (turns.get(agentId) !== token) manager.turns.lose(agentId, token, 'exited')
       else session.send({ type: 'news', agentId, token, dropped: false })
     }
     session.attached = true

@@ -58,6 +58,8 @@ export interface HttpServer {
 
 /** Requests under way get so long when it closes. */
 const CLOSE_MS = 2_000
+/** One that was refused may send the rest of its request for so long. */
+const HEAR_OUT_MS = 1_000
 
 export async function startHttpServer(options: HttpServerOptions): Promise<HttpServer> {
   const { address, tls, clock, logger } = options
@@ -74,7 +76,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     interceptors: [translateErrors(logger)],
     jsonOptions: { alwaysEmitImplicit: true, recursionLimit: MAX_MESSAGE_DEPTH },
     binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
-    fallback: (_request, response) => refuse(response as ServerResponse, NOTHING_HERE),
+    fallback: (_request, response) => refuse(response as ServerResponse, NOTHING_HERE, clock),
   })
   const handle = (request: IncomingMessage, response: ServerResponse) => {
     const admission = gatekeeper.admit({
@@ -83,7 +85,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       remoteAddress: request.socket.remoteAddress,
       clientCertificate: certificateOf(request),
     })
-    if (admission.type === 'refused') return refuse(response, admission)
+    if (admission.type === 'refused') return refuse(response, admission, clock)
     const path = (request.url ?? '/').split('?', 1)[0]
     if (path === '/healthz') return plain(response, 200, 'ok\n')
     if (path === '/readyz')
@@ -218,11 +220,14 @@ const CODES: Record<number, string> = {
   429: 'resource_exhausted',
 }
 
-function refuse(response: ServerResponse, { status, code, message, headers }: Refusal): void {
+function refuse(response: ServerResponse, { status, code, message, headers }: Refusal, clock: Clock): void {
   const body = JSON.stringify({ code: CODES[status] ?? code, message })
+  const { req } = response
+  // What else it sends nobody looks at. Cutting it off at once would cut off the answer too.
+  req.resume()
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(body)
-  // Whatever else it sends nobody reads.
-  response.once('finish', () => response.req.destroy())
+  const timer = clock.setTimer(HEAR_OUT_MS, () => req.destroy(), { background: true })
+  req.once('close', () => timer.cancel())
 }
 
 function badRequest(socket: Socket): void {

@@ -2,10 +2,10 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { SystemClock } from '../core/system-clock.ts'
 import type { BeatTarget } from './send-beat.ts'
-import { sendBeat } from './send-beat.ts'
+import { renewLease, sendBeat } from './send-beat.ts'
 
 const { shared, everyMs } = workerData as { shared: SharedArrayBuffer; everyMs: number }
-const renewedAt = new Float64Array(shared)
+const lease = new Float64Array(shared)
 const clock = new SystemClock()
 let target: BeatTarget | null = null
 
@@ -21,8 +21,7 @@ function arm(): void {
     void sendBeat(sentTo, clock).then((beat) => {
       if (!beat || target !== sentTo) return
       if (beat.unknown) return parentPort?.postMessage('unknown')
-      const at = beat.sentAt - beat.leaseAgeMs
-      if (at > (renewedAt[0] as number)) renewedAt[0] = at
+      renewLease(lease, beat.sentAt - beat.leaseAgeMs)
     })
   })
 }

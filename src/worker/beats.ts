@@ -8,13 +8,15 @@ import type { Clock, Timer } from '../core/clock.ts'
 import { entryFile } from '../core/entry-file.ts'
 import type { Endpoint } from '../wire/http-client.ts'
 import type { BeatTarget, SentBeat } from './send-beat.ts'
-import { sendBeat } from './send-beat.ts'
+import { renewLease, sendBeat } from './send-beat.ts'
 
 export interface Beats {
   /** Whom to tell; null: nobody, until it is attached again. */
   setTarget(target: BeatTarget | null): void
   /** When the lease was renewed that the attempts stand on, on the monotonic clock: the latest anybody has told. */
   readonly renewedAt: number
+  /** The last renewal that none followed in time: what ran here then may be somebody else's. */
+  readonly lapsedAt: number
   renewed(at: number): void
   close(): void
 }
@@ -38,23 +40,27 @@ export function beatTarget(
 export class LoopBeats implements Beats {
   readonly #clock: Clock
   readonly #listener: BeatListener
+  readonly #lease: Float64Array
   #target: BeatTarget | null = null
-  #renewedAt: number
   #timer: Timer
 
   constructor(clock: Clock, listener: BeatListener) {
     this.#clock = clock
     this.#listener = listener
-    this.#renewedAt = clock.monotonic()
+    this.#lease = new Float64Array([clock.monotonic(), -Infinity])
     this.#timer = this.#arm()
   }
 
   get renewedAt(): number {
-    return this.#renewedAt
+    return this.#lease[0] as number
+  }
+
+  get lapsedAt(): number {
+    return this.#lease[1] as number
   }
 
   renewed(at: number): void {
-    this.#renewedAt = Math.max(this.#renewedAt, at)
+    renewLease(this.#lease, at)
   }
 
   setTarget(target: BeatTarget | null): void {
@@ -80,11 +86,11 @@ export class LoopBeats implements Beats {
 
 /** In a thread; what it heard stands in memory that both share, also while the loop is blocked. */
 export class ThreadBeats implements Beats {
-  readonly #shared = new Float64Array(new SharedArrayBuffer(8))
+  readonly #shared = new Float64Array(new SharedArrayBuffer(16))
   readonly #thread: Thread
 
   constructor(clock: Clock, listener: BeatListener) {
-    this.#shared[0] = clock.monotonic()
+    this.#shared.set([clock.monotonic(), -Infinity])
     this.#thread = new Thread(entryFile('./beat-thread', import.meta.url), {
       workerData: { shared: this.#shared.buffer, everyMs: BEAT_EVERY_MS },
     })
@@ -96,8 +102,12 @@ export class ThreadBeats implements Beats {
     return this.#shared[0] as number
   }
 
+  get lapsedAt(): number {
+    return this.#shared[1] as number
+  }
+
   renewed(at: number): void {
-    if (at > this.renewedAt) this.#shared[0] = at
+    renewLease(this.#shared, at)
   }
 
   setTarget(target: BeatTarget | null): void {

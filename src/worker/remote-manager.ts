@@ -53,6 +53,8 @@ export interface RemoteManagerOptions {
 }
 
 const RECONNECT: Backoff = { initialMs: 100, factor: 2, maxMs: 5_000, jitter: 1 }
+/** With work that would have to stop: a manager that is back within the orphan grace is found within it. */
+const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 1_000 }
 /** A stream says something every second. */
 const STREAM_SILENT_MS = 5_000
 /** A manager whose store is away answers late; the same number again waits for the same answer. */
@@ -87,12 +89,15 @@ export class RemoteManager implements ManagerPort {
   #target: BeatTarget | null = null
   #draining = false
   #orphaned = false
+  /** The renewal that none followed in time, where that has been acted upon. */
+  #overSince = -Infinity
   #leaseTimer: Timer | null = null
 
   constructor(options: RemoteManagerOptions) {
     this.#options = options
     this.attached = this.#first.promise
-    this.attached.catch(() => undefined) // whoever waits for it hears of it
+    // Whoever waits for it hears of it; nobody has to.
+    this.attached.catch((error: Error) => options.logger.debug({ error: error.message }, 'not attached'))
     const listener = { unknown: () => this.#stream?.abort() }
     this.#beats = options.beatsInLoop
       ? new LoopBeats(options.clock, listener)
@@ -118,7 +123,11 @@ export class RemoteManager implements ManagerPort {
     if (this.#target) this.#setTarget({ ...this.#target, draining: true })
     const { workerId } = this.#worker?.hello ?? {}
     if (workerId !== undefined)
-      this.#rpc?.beat({ workerId, session: this.#session, draining: true }).catch(() => undefined) // the next one says it
+      this.#rpc
+        ?.beat({ workerId, session: this.#session, draining: true })
+        .catch((error: Error) =>
+          this.#options.logger.debug({ error: error.message }, 'the next beat says it'),
+        )
   }
 
   /** Nothing runs here any more: whoever it was attached to need not wait. */
@@ -171,8 +180,14 @@ export class RemoteManager implements ManagerPort {
       }
       this.#rpc = null
       this.#setTarget(null)
-      await sleep(clock, backoffMs(RECONNECT, tries, randomness.next()), this.#closing.signal)
+      const backoff = this.#hasWork && !this.#orphaned ? RECONNECT_WITH_WORK : RECONNECT
+      await sleep(clock, backoffMs(backoff, tries, randomness.next()), this.#closing.signal)
     }
+  }
+
+  get #hasWork(): boolean {
+    const held = this.#worker?.worker.held()
+    return held !== undefined && held.attempts.length + held.turns.length > 0
   }
 
   /** One stream, from the attach to its end. */
@@ -254,7 +269,8 @@ export class RemoteManager implements ManagerPort {
         attached.down({ type: 'news', agentId, token: its, dropped: true })
     }
     this.#beats.renewed(sentAt - welcome.leaseAgeMs)
-    this.#orphaned = false
+    // What runs here now the manager has confirmed.
+    this.#overSince = this.#beats.lapsedAt
     const target = beatTarget(endpoint, { workerId, session: this.#session, token, tls })
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
@@ -367,15 +383,19 @@ export class RemoteManager implements ManagerPort {
   /** Before anything else that comes in: it may have slept past its lease. */
   #checkLease(): void {
     const { clock, logger } = this.#options
-    const silentMs = clock.monotonic() - this.#beats.renewedAt
-    if (this.#orphaned || silentMs <= ORPHAN_GRACE_MS) return
-    this.#orphaned = true
-    const held = this.#worker?.worker.held()
-    if (!held || held.attempts.length + held.turns.length === 0) return
-    logger.error(
-      { silentMs: Math.round(silentMs) },
-      'no manager could be reached in time; attempts are stopped',
-    )
+    const { renewedAt, lapsedAt } = this.#beats
+    const silentMs = clock.monotonic() - renewedAt
+    this.#orphaned = silentMs > ORPHAN_GRACE_MS
+    const overSince = this.#orphaned ? renewedAt : lapsedAt
+    // A lapse is longer than the grace, so that another one begins later than that.
+    const isNew = overSince - this.#overSince > ORPHAN_GRACE_MS
+    this.#overSince = overSince
+    // While it is over also what comes then: nothing runs here without a lease.
+    if (!(this.#orphaned || isNew) || !this.#hasWork) return
+    if (isNew) {
+      const since = { silentMs: Math.round(clock.monotonic() - overSince) }
+      logger.error(since, 'no manager could be reached in time; attempts are stopped')
+    }
     this.#worker?.worker.stopAll({ code: 'lease_over', message: 'no manager could be reached in time' })
   }
 }

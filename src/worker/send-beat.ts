@@ -2,6 +2,7 @@
 import { Agent as HttpAgent, request as httpRequest } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import type { Clock } from '../core/clock.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 
 export interface BeatTarget {
   href: string
@@ -27,6 +28,17 @@ const MOST_ANSWERED = 10_000
 
 const plainAgent = new HttpAgent({ keepAlive: true, maxSockets: 2 })
 const secureAgents = new Map<string, HttpsAgent>()
+
+/**
+ * `lease` holds when it was renewed, and the last renewal that none followed in time. The second is for whoever looks
+ * only after that: a process that was stopped and woke up may be renewed before it has looked.
+ */
+export function renewLease(lease: Float64Array, at: number): void {
+  const renewedAt = lease[0] as number
+  if (at <= renewedAt) return
+  if (at - renewedAt > ORPHAN_GRACE_MS) lease[1] = renewedAt
+  lease[0] = at
+}
 
 /** Null: nobody answered, or not with a beat. */
 export function sendBeat(target: BeatTarget, clock: Clock): Promise<SentBeat | null> {

@@ -1,0 +1,136 @@
+/** The options of `Curfew.open`, `Curfew.connect` and `Curfew.work`, checked before anything is opened. */
+import type { Clock } from './core/clock.ts'
+import { CurfewError } from './core/errors.ts'
+import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
+import type { Logger } from './core/logger.ts'
+import type { AgentDefinition } from './definitions/agent.ts'
+import type { TaskDefinition } from './definitions/task.ts'
+import { checkName } from './definitions/task-policy.ts'
+import type { WorkflowDefinition } from './definitions/workflow.ts'
+import type { ListenOptions } from './listening.ts'
+import type { ConnectionOptions } from './wire/http-client.ts'
+import type { HttpOptions } from './worker/http-request.ts'
+import { register } from './worker/registry.ts'
+
+export interface OpenOptions {
+  /** A file name, `:memory:`, or `postgres://…`. */
+  store: string
+  /** The tasks this process runs. Others can be scheduled by it and wait for a process that has their code. */
+  tasks?: readonly TaskDefinition[]
+  /** The agents this process runs. */
+  agents?: readonly AgentDefinition[]
+  /**
+   * Workflows that others call by name, and whose actions this process runs. The tasks and agents they were given
+   * need not be named again.
+   */
+  workflows?: readonly WorkflowDefinition[]
+  /** What the action `http_request` may reach. */
+  http?: HttpOptions
+  /** Turns of agents at a time in this process; a suspended agent takes none. */
+  turns?: number
+  /** Suspended agents that stay in memory, and the bytes they may take; the others are replayed when woken. */
+  residents?: { count?: number; bytes?: number }
+  /** Attempts at a time in this process. */
+  concurrency?: number
+  /** Limits of queues, over all processes. `null` takes a limit away. */
+  queues?: Record<string, { concurrency: number | null }>
+  /** The queues this process works; all unless set. */
+  workQueues?: readonly string[]
+  /**
+   * A process beside this one that ends what it leaves when it dies, and tells the others at once. On when a task
+   * is isolated in a process.
+   */
+  witness?: boolean
+  /**
+   * Where others may reach this engine: workers, clients, `curfew` on a command line. Over a SQLite file it listens
+   * on a Unix socket beside it by itself; `false` turns that off.
+   */
+  listen?: false | string | ListenOptions | readonly (string | ListenOptions)[]
+  /** For tests: a `VirtualClock` of `curfew/testing`. */
+  clock?: Clock
+  logger?: Logger
+}
+
+export interface ConnectOptions extends ConnectionOptions {
+  /** What this program knows: definitions that jobs and workflows name. */
+  tasks?: readonly TaskDefinition[]
+  agents?: readonly AgentDefinition[]
+  workflows?: readonly WorkflowDefinition[]
+}
+
+export interface WorkOptions
+  extends ConnectionOptions,
+    Pick<
+      OpenOptions,
+      'tasks' | 'agents' | 'workflows' | 'http' | 'turns' | 'residents' | 'concurrency' | 'witness' | 'logger'
+    > {
+  /** `http://host:port`, `https://…` or `unix:/path`; several are tried in turn. */
+  managers: string | readonly string[]
+  /** The queues this worker works; all unless set. */
+  queues?: readonly string[]
+  /** What people know it by. */
+  labels?: Record<string, string>
+}
+
+const DEFAULT_CONCURRENCY = 10
+
+export function checkOptions(options: OpenOptions, what = 'Curfew.open') {
+  const known = [
+    'store',
+    'tasks',
+    'agents',
+    'workflows',
+    'http',
+    'turns',
+    'residents',
+    'concurrency',
+    'queues',
+    'workQueues',
+    'witness',
+    'listen',
+    'clock',
+    'logger',
+  ]
+  for (const key of Object.keys(options)) {
+    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`, what)
+  }
+  const { concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
+  if (workQueues !== null && !Array.isArray(workQueues)) throw invalid('workQueues must be a list of names')
+  for (const name of workQueues ?? []) checkName('workQueues', name)
+  if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
+    throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`)
+  }
+  const registry = register(options)
+  const { turns = DEFAULT_TURNS } = options
+  if (!Number.isInteger(turns) || turns < 1 || turns > MAX_CONCURRENCY) {
+    throw invalid(`turns must be a whole number from 1 to ${MAX_CONCURRENCY}, got ${turns}`)
+  }
+  const { count = MAX_RESIDENTS, bytes = MAX_RESIDENT_BYTES } = options.residents ?? {}
+  for (const [key, value] of Object.entries({ count, bytes })) {
+    if (!Number.isInteger(value) || value < 0)
+      throw invalid(`residents.${key} must be a whole number, got ${value}`)
+  }
+  const rows = Object.entries(queues).map(([name, { concurrency: limit }]) => {
+    checkName('queues: name', name)
+    if (limit !== null && (!Number.isInteger(limit) || limit < 1)) {
+      throw invalid(`queues.${name}.concurrency must be a whole number above 0, or null, got ${limit}`)
+    }
+    return { name, concurrency: limit }
+  })
+  return { registry, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
+}
+
+export function invalid(message: string, what = 'Curfew.open'): CurfewError {
+  return new CurfewError('invalid_option', `${what}: ${message}`)
+}
+
+export function checkLabels(labels: unknown): Record<string, string> {
+  if (labels === undefined) return {}
+  if (typeof labels !== 'object' || labels === null || Array.isArray(labels)) throw wrongLabels()
+  for (const value of Object.values(labels)) if (typeof value !== 'string') throw wrongLabels()
+  return labels as Record<string, string>
+}
+
+function wrongLabels(): CurfewError {
+  return new CurfewError('invalid_option', 'labels must be an object of texts: { zone: "a" }')
+}
