@@ -24,6 +24,7 @@ import { openReader } from './manager/open-reader.ts'
 import type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
 import { checkLabels, checkOptions, invalid } from './options.ts'
 import { storeLocation } from './store/store-location.ts'
+import { needProcesses } from './worker/command-task.ts'
 import { isTaskProcess } from './worker/marker.ts'
 import { OWN_AGENTS } from './worker/own-agents.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
@@ -212,7 +213,7 @@ export class Curfew extends Client {
     let supervisor: Supervisor | null = null
     let curfew: Curfew
     try {
-      if (options.witness || tasks.some(({ isolation }) => isolation === 'process')) {
+      if (options.witness || needProcesses(tasks)) {
         supervisor = await Supervisor.start({
           nodeId: engine.nodeId,
           clock: new SystemClock(),

@@ -10,6 +10,7 @@ import type { Logger } from './core/logger.ts'
 import type { SystemRandomness } from './core/system-clock.ts'
 import type { ConnectionOptions } from './wire/http-client.ts'
 import { endpointOf } from './wire/http-client.ts'
+import { needProcesses } from './worker/command-task.ts'
 import { isProcessGone, thisMachine } from './worker/machine.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
 import { ProcessTable } from './worker/process-table.ts'
@@ -77,7 +78,7 @@ export class WorkerProcess {
       })),
     }
     const supervisor =
-      parts.witness || tasks.some(({ isolation }) => isolation === 'process')
+      parts.witness || needProcesses(tasks)
         ? await Supervisor.start({
             ...{ nodeId: workerId, clock, logger },
             obituary: {

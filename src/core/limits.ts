@@ -84,6 +84,16 @@ export const MAX_PASSED_NODES = 10_000
 export const MAX_HTTP_BODY_BYTES = 1024 * 1024
 /** Of each stream of a `shell` command. */
 export const MAX_SHELL_OUTPUT = 256 * 1024
+/** Steps of a phase of a map-reduce, and the text of one: what a person can read. */
+export const MAX_STEPS_OF_PHASE = 200
+export const MAX_COMMAND_TEXT = 64 * 1024
+/** A value that a command is given: a system refuses an argument or variable of 128 KiB, its name and text included. */
+export const MAX_COMMAND_VALUE_BYTES = 96 * 1024
+export const MAX_COMMAND_ARGUMENT_BYTES = 120 * 1024
+/** All values of one command: with the environment around them at most a fourth of the stack, 2 MiB as a rule. */
+export const MAX_COMMAND_VARIABLES_BYTES = 1024 * 1024
+/** What the items of a map-reduce are read from: it is parsed whole. */
+export const MAX_ITEMS_BYTES = 64 * 1024 * 1024
 /** What a join makes of its branches: it is held in memory for as long as the run is. */
 export const MAX_MERGED_BYTES = 16 * 1024 * 1024
 /** Steps of all expressions between two things that happen to a run, some seconds: nothing else gets a turn. */

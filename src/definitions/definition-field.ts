@@ -97,6 +97,11 @@ export class Field {
     return new Field(this.source, path, value, located)
   }
 
+  /** What it stands for, at the same place. */
+  with(value: unknown): Field {
+    return new Field(this.source, this.path, value, this.#located)
+  }
+
   /** The child as it is spelled in this source. */
   at(key: string): Field {
     return this.child(this.source.spell(key))
@@ -107,9 +112,14 @@ export class Field {
     const problem = { severity, code, message, suggestion, path: this.path }
     const located = this.#located
     if (!located) return this.source.add(problem, null)
-    const exact =
-      offset === undefined || located.lettersAt === null ? located.offset : located.lettersAt + offset
-    this.source.add(problem, atKey ? (located.keyOffset ?? located.offset) : exact)
+    const exact = offset === undefined ? null : this.#letterAt(located, offset)
+    this.source.add(problem, atKey ? (located.keyOffset ?? located.offset) : (exact ?? located.offset))
+  }
+
+  #letterAt({ lettersAt, value }: Located, offset: number): number | null {
+    const before = typeof value === 'string' ? value.slice(0, offset).split('\n') : []
+    const start = lettersAt?.[before.length - 1]
+    return start === undefined ? null : start + before.at(-1)!.length
   }
 
   warning(code: string, message: string, options: ProblemOptions = {}): void {

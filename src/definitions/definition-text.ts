@@ -16,8 +16,8 @@ export interface Located {
   value: unknown
   offset: number
   keyOffset: number | null
-  /** Where the letters of a text begin, when they stand there as they are: no escapes, no folding. */
-  lettersAt: number | null
+  /** Where the letters of each line of a text begin, when they stand there as they are: no escapes, no folding. */
+  lettersAt: readonly number[] | null
   children: ReadonlyMap<string | number, Located>
 }
 
@@ -116,7 +116,7 @@ class Walk {
 
   read(node: ParsedNode | null, keyOffset: number | null = null, depth = 0): Located {
     const offset = node?.range?.[0] ?? keyOffset ?? 0
-    const located = (value: unknown, children = NO_CHILDREN, lettersAt: number | null = null) => ({
+    const located = (value: unknown, children = NO_CHILDREN, lettersAt: readonly number[] | null = null) => ({
       value,
       offset,
       keyOffset,
@@ -151,7 +151,9 @@ class Walk {
     if (typeof value === 'number' && !Number.isFinite(value)) {
       return this.#refuse(located(null), 'invalid_value', `${value} is not a number that can be kept`)
     }
-    return located(value, NO_CHILDREN, typeof value === 'string' ? this.#lettersAt(offset, value) : null)
+    const isBlock = node.type === 'BLOCK_LITERAL'
+    const lettersAt = typeof value === 'string' ? this.#lettersAt(offset, value, isBlock) : null
+    return located(value, NO_CHILDREN, lettersAt)
   }
 
   #readMap(
@@ -184,10 +186,27 @@ class Walk {
     return located(value, children)
   }
 
-  #lettersAt(offset: number, value: string): number | null {
+  #lettersAt(offset: number, value: string, isBlock: boolean): number[] | null {
+    if (isBlock) return this.#blockLettersAt(offset, value)
     if (value.includes('\n')) return null
-    if (this.#text.startsWith(value, offset)) return offset
-    return this.#text.startsWith(value, offset + 1) ? offset + 1 : null
+    if (this.#text.startsWith(value, offset)) return [offset]
+    return this.#text.startsWith(value, offset + 1) ? [offset + 1] : null
+  }
+
+  /** The lines behind a `|`, each behind its indentation. */
+  #blockLettersAt(offset: number, value: string): number[] | null {
+    const starts: number[] = []
+    let end = this.#text.indexOf('\n', offset)
+    for (const line of value.replace(/\n+$/, '').split('\n')) {
+      if (end === -1) return null
+      const next = this.#text.indexOf('\n', end + 1)
+      const lineEnd = next === -1 ? this.#text.length : next
+      const start = lineEnd - line.length - (this.#text[lineEnd - 1] === '\r' ? 1 : 0)
+      if (start <= end || !this.#text.startsWith(line, start)) return null
+      starts.push(start)
+      end = next
+    }
+    return starts
   }
 
   #refuse(located: Located, code: string, message: string): Located {

@@ -23,6 +23,9 @@ export interface Variables {
   join?: unknown
 }
 
+/** Of a map-reduce, by names of its own: `item`, `params`, what was captured. */
+export type NamedValues = Readonly<Record<string, unknown>>
+
 export type Refused = { ok: false; failure: Failure }
 export type Evaluated = { ok: true; value: unknown } | Refused
 
@@ -44,9 +47,9 @@ export interface Expression {
   readonly text: string
   readonly references: readonly Reference[]
   /** `place` stands in the message of a failure: `transitions[1].condition`. */
-  evaluate(variables: Variables, place: string): Evaluated
+  evaluate(variables: Variables | NamedValues, place: string): Evaluated
   /** Its value is not what is needed there. */
-  refuse(variables: Variables, place: string, message: string): Refused
+  refuse(variables: Variables | NamedValues, place: string, message: string): Refused
 }
 
 type Expr = ReturnType<typeof parse>['expr']
@@ -233,7 +236,7 @@ class Compiled implements Expression {
     this.#run = run
   }
 
-  evaluate(variables: Variables, place: string): Evaluated {
+  evaluate(variables: Variables | NamedValues, place: string): Evaluated {
     const all = withAlias(variables)
     for (const { name } of this.references) {
       if (all[name] === undefined) return this.#failed(`'${name}' does not exist here`, all, place)
@@ -254,7 +257,7 @@ class Compiled implements Expression {
     }
   }
 
-  refuse(variables: Variables, place: string, message: string): Refused {
+  refuse(variables: Variables | NamedValues, place: string, message: string): Refused {
     return this.#failed(message, withAlias(variables), place)
   }
 
@@ -274,7 +277,7 @@ class Compiled implements Expression {
   }
 }
 
-function withAlias(variables: Variables): Record<string, unknown> {
+function withAlias(variables: Variables | NamedValues): Record<string, unknown> {
   return variables.branch === undefined ? { ...variables } : { ...variables, _branch: variables.branch }
 }
 

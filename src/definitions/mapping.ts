@@ -2,7 +2,7 @@
  * Mappings: JSON in which every text is an expression. `{ pages: state.pages, limit: 10 }`. Templates, for the
  * arguments of commands: text in which `${…}` holds an expression.
  */
-import type { Evaluated, ExpressionFault, Refused, Variables } from './expression.ts'
+import type { Evaluated, ExpressionFault, NamedValues, Refused, Variables } from './expression.ts'
 import { compileExpression, isFault } from './expression.ts'
 
 export type Mapping =
@@ -59,7 +59,7 @@ export function evaluateMapping(mapping: Mapping, variables: Variables, place: s
 /** A condition is true or false; anything else fails. No condition holds. */
 export function evaluateCondition(
   text: string | null | undefined,
-  variables: Variables,
+  variables: Variables | NamedValues,
   place: string,
 ): { ok: true; value: boolean } | Refused {
   if (text === null || text === undefined) return { ok: true, value: true }
@@ -80,7 +80,7 @@ const isText = (value: unknown): value is string => typeof value === 'string'
 
 function evaluateAs<T>(
   text: string,
-  variables: Variables,
+  variables: Variables | NamedValues,
   place: string,
   needed: string,
   fits: (value: unknown) => value is T,

@@ -21,12 +21,14 @@ export function markedEnvironment(env: NodeJS.ProcessEnv, nodeId: string, token:
   return { ...env, [NODE]: added(env[NODE], nodeId), [ATTEMPT]: added(env[ATTEMPT], token) }
 }
 
-/** What a command is given: variables of its own over those of this process, of ours only what it is found by. */
+/** What a command is given: its own variables, and of ours only those it is found by, whatever it says they are. */
 export function commandEnvironment(
   { [TASK_PROCESS]: _, ...env }: NodeJS.ProcessEnv,
-  own: Readonly<Record<string, string>>,
+  nodeId: string,
+  token: string,
 ): NodeJS.ProcessEnv {
-  return { ...env, ...own, [NODE]: env[NODE], [ATTEMPT]: env[ATTEMPT] }
+  const born = { [NODE]: process.env[NODE], [ATTEMPT]: process.env[ATTEMPT] }
+  return markedEnvironment({ ...env, ...born }, nodeId, token)
 }
 
 function added(list: string | undefined, item: string): string {
@@ -45,8 +47,11 @@ export function marksOf(environ: string): Marks {
   return { nodes, attempts }
 }
 
-export function hasMark(marks: Marks, marker: Marker): boolean {
-  return 'nodeId' in marker ? marks.nodes.includes(marker.nodeId) : marks.attempts.includes(marker.token)
+/** A token has below it, after a slash, those of its commands. */
+export function hasMark({ nodes, attempts }: Marks, marker: Marker): boolean {
+  if ('nodeId' in marker) return nodes.includes(marker.nodeId)
+  const { token } = marker
+  return attempts.some((mark) => mark === token || mark.startsWith(`${token}/`))
 }
 
 /** A task's process says so with its own pid, so that a program which its handler starts is not taken for it. */

@@ -11,7 +11,6 @@ import type { Failure } from '../core/failure.ts'
 import { failureOf, HandlerError } from '../core/failure.ts'
 import type { Logger } from '../core/logger.ts'
 import type { StopReason } from '../core/states.ts'
-import type { TraceContext } from '../core/trace-context.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
 import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
@@ -23,6 +22,7 @@ import { killTree } from './process-tree.ts'
 import type { Supervisor } from './supervisor.ts'
 import { remainingMsOf } from './task-context.ts'
 import type { Envelope, FromTaskProcess, ToTaskProcess } from './task-process-messages.ts'
+import { tracedEnvironment } from './traced-environment.ts'
 
 export interface ProcessEnvironment {
   nodeId: string
@@ -222,14 +222,4 @@ class ProcessAttempt implements RunningAttempt {
     const envelope: Envelope<ToTaskProcess> = { curfew: message }
     if (this.#child?.connected) this.#child.send(envelope, () => {})
   }
-}
-
-/** Of the task, never of the worker: that one may have been started under a trace of its own. */
-function tracedEnvironment(
-  { TRACEPARENT: _, TRACESTATE: __, ...env }: NodeJS.ProcessEnv,
-  trace: TraceContext | null,
-): NodeJS.ProcessEnv {
-  if (trace === null) return env
-  const { traceparent, tracestate } = trace
-  return { ...env, TRACEPARENT: traceparent, ...(tracestate && { TRACESTATE: tracestate }) }
 }

@@ -59,7 +59,8 @@ test('whoever asks while a scan runs shares the next one, which begins after it 
   const table = new ProcessTable(clock)
   const first = table.scan()
   expect(table.scan()).toBe(first)
-  await new Promise((resolve) => clock.endOfTurn(() => resolve(null)))
+  // It begins at the end of this turn.
+  for (let turn = 0; turn < 2; turn++) await new Promise((resolve) => clock.endOfTurn(() => resolve(null)))
   const second = table.scan()
   expect(second).not.toBe(first)
   const child = spawn('sleep', ['1000'], { stdio: 'ignore' })
@@ -76,6 +77,21 @@ test('processes older than the worker are left out', async () => {
   const entries = (await new ProcessTable(clock, since).scan()) ?? []
   expect(entries.some(({ pid }) => pid === process.pid)).toBe(true)
   expect(entries.some(({ pid }) => pid === 1)).toBe(false)
+})
+
+test('what is older is not read again, and what is new is found all the same', async () => {
+  const table = new ProcessTable(clock, startTimeOf(process.pid) as number)
+  const pids = async () => (await table.scan())?.map(({ pid }) => pid)
+  const before = await pids()
+  const child = spawn('sleep', ['1000'], { stdio: 'ignore' })
+  try {
+    expect(before).not.toContain(child.pid)
+    expect(await pids()).toContain(child.pid)
+    expect(await pids()).toContain(child.pid)
+    expect(await pids()).not.toContain(1)
+  } finally {
+    child.kill('SIGKILL')
+  }
 })
 
 const scan = () => new ProcessTable(clock).scan()

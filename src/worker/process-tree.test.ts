@@ -48,6 +48,28 @@ describe('ours is', () => {
     const marked = entry(600, { attempts: ['a_outer', token] })
     expect(pids(entry(602, { parent: 601 }), entry(601, { parent: 600 }), marked)).toEqual([602, 601, 600])
     expect(pids(entry(600, { attempts: ['a_other'] }))).toEqual([])
+    expect(pids(entry(600, { attempts: [`${token}/7`] }), entry(601, { attempts: [`${token}7`] }))).toEqual([
+      600,
+    ])
+  })
+
+  test('what was seen before, although it carries no mark and has lost its parents', () => {
+    const seen = [{ pid: 600, startTime: 1_500 }]
+    const found = (...entries: ProcessEntry[]) =>
+      membersOf(entries, { ...root, seen }, { token }).map(({ pid }) => pid)
+    expect(found(entry(600), entry(601, { parent: 600 }), entry(602))).toEqual([600, 601])
+    expect(found(entry(600, { startTime: 1_501 }))).toEqual([])
+  })
+
+  test('of a group whose leader ended long ago only what somebody of it vouches for', () => {
+    const seen = [{ pid: 501, startTime: 1_500 }]
+    const found = (...entries: ProcessEntry[]) =>
+      membersOf(entries, { ...root, seen, rootless: true }, { token }).map(({ pid }) => pid)
+    const other = entry(502, { group: 500, session: 500 })
+    expect(found(entry(501, { group: 500 }), other)).toEqual([501, 502])
+    // Its number went to another, who left children too.
+    expect(found(other)).toEqual([])
+    expect(found(entry(501, { group: 501 }), other)).toEqual([501])
   })
 
   test('no zombie', () => {

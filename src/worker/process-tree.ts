@@ -40,10 +40,22 @@ interface Tools {
 const BOUND_MS = 2_000
 const LONGEST_PAUSE_MS = 50
 
+/** What is known of a tree: its root, and how what left its group is found. */
+export interface Tree extends TreeRoot {
+  marker: Marker
+  /** Members seen before: ours also when they have lost their parents since. */
+  seen?: readonly TreeRoot[]
+  /**
+   * The root ended long ago, so that its number may be another group's by now: the group is ours only while somebody
+   * of it that was seen is in it.
+   */
+  rootless?: boolean
+}
+
 /** Never rejects. */
-export function killTree(root: TreeRoot & { marker: Marker }, tools: Tools): Promise<TreeEnd> {
-  assert(root.pid > 1, `${root.pid} is no process of ours`)
-  return killUntilGone(root, root.marker, tools)
+export function killTree(tree: Tree, tools: Tools): Promise<TreeEnd> {
+  assert(tree.pid > 1, `${tree.pid} is no process of ours`)
+  return killUntilGone(tree, tree.marker, tools)
 }
 
 /** Everything that carries the mark, where nothing better is known. Never rejects. */
@@ -51,24 +63,20 @@ export function killMarked(marker: Marker, tools: Tools): Promise<TreeEnd> {
   return killUntilGone(null, marker, tools)
 }
 
-async function killUntilGone(
-  root: TreeRoot | null,
-  marker: Marker,
-  { clock, table }: Tools,
-): Promise<TreeEnd> {
+async function killUntilGone(tree: Tree | null, marker: Marker, { clock, table }: Tools): Promise<TreeEnd> {
   const end: TreeEnd = { gone: false, killed: false, left: [], error: null }
   const until = clock.monotonic() + BOUND_MS
   for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
     try {
       // Looked for before anything is signalled: a descendant is known by its parent only while that one lives.
       const entries = await table.scan()
-      end.left = entries === null ? [] : membersOf(entries, root, marker)
-      end.gone = entries === null ? root === null || !exists(-root.pid) : end.left.length === 0
+      end.left = entries === null ? [] : membersOf(entries, tree, marker)
+      end.gone = entries === null ? tree === null || !exists(-tree.pid) : end.left.length === 0
       end.error = null
       if (end.gone) return end
       end.killed = true
-      if (root && (entries === null || isLeader(root))) signal(-root.pid)
-      for (const entry of end.left) if (startTimeOf(entry.pid) === entry.startTime) signal(entry.pid)
+      if (tree && (entries === null || isSame(tree))) signal(-tree.pid, 'SIGKILL')
+      for (const entry of end.left) if (isSame(entry)) signal(entry.pid, 'SIGKILL')
     } catch (error) {
       end.error = error as Error
     }
@@ -78,17 +86,25 @@ async function killUntilGone(
 }
 
 /** What of the scanned processes is ours and runs. */
-export function membersOf(entries: ProcessEntry[], root: TreeRoot | null, marker: Marker): ProcessEntry[] {
+export function membersOf(
+  entries: ProcessEntry[],
+  root: Omit<Tree, 'marker'> | null,
+  marker: Marker,
+): ProcessEntry[] {
   const ours = new Set<number>()
+  const seen = new Map(root?.seen?.map(({ pid, startTime }) => [pid, startTime]))
+  for (const entry of entries) {
+    if (hasMark(entry, marker) || seen.get(entry.pid) === entry.startTime) ours.add(entry.pid)
+  }
   // A pid is not given out while a group or session has its number. So if nobody has it, or the one we started, the
   // group is ours; if another has it, ours is empty.
   const holder = root && entries.find(({ pid }) => pid === root.pid)
   const since = root?.startTime ?? null
-  const groupIsOurs = root !== null && since !== null && (!holder || holder.startTime === since)
-  for (const entry of entries) {
-    const inGroup =
-      groupIsOurs && (entry.group === root.pid || entry.session === root.pid) && entry.startTime >= since
-    if (inGroup || hasMark(entry, marker)) ours.add(entry.pid)
+  const inGroup = ({ group, session }: ProcessEntry) => group === root?.pid || session === root?.pid
+  const isHeld = () => entries.some((entry) => inGroup(entry) && ours.has(entry.pid))
+  const groupIsOurs = since !== null && (holder ? holder.startTime === since : !root?.rootless || isHeld())
+  if (groupIsOurs) {
+    for (const entry of entries) if (inGroup(entry) && entry.startTime >= since) ours.add(entry.pid)
   }
   for (let before = -1; before !== ours.size; ) {
     before = ours.size
@@ -97,13 +113,26 @@ export function membersOf(entries: ProcessEntry[], root: TreeRoot | null, marker
   return entries.filter(({ pid, zombie }) => ours.has(pid) && !zombie && pid !== process.pid)
 }
 
-function isLeader({ pid, startTime }: TreeRoot): boolean {
+function isSame({ pid, startTime }: TreeRoot): boolean {
   return startTime !== null && startTimeOf(pid) === startTime
 }
 
-function signal(pid: number): void {
+/** To the group of a root whose end this process has not heard of: until then its number is its own. */
+export function signalGroup(root: TreeRoot, name: NodeJS.Signals): void {
+  if (!isAnother(root)) signal(-root.pid, name)
+}
+
+function isAnother(root: TreeRoot): boolean {
   try {
-    process.kill(pid, 'SIGKILL')
+    return root.startTime !== null && !isSame(root)
+  } catch {
+    return false // no file descriptor to look with
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     // Gone, or another user's: the next look tells which.

@@ -5,6 +5,8 @@ import type { Failure } from '../core/failure.ts'
 import { MAX_FAILURE_TEXT, MAX_PAYLOAD_BYTES, MAX_SHELL_OUTPUT } from '../core/limits.ts'
 import type { ShellRequest } from '../graph/graph-types.ts'
 import type { AttemptCallbacks, AttemptEnd } from './attempt.ts'
+import { CommandRunner } from './command.ts'
+import { CommandAttempt } from './command-task.ts'
 import {
   assignmentOf,
   clock,
@@ -14,17 +16,18 @@ import {
   temporaryFolder,
   until,
 } from './fixtures/process-probe.ts'
-import { startProcessAttempt } from './process-attempt.ts'
 import { killMarked } from './process-tree.ts'
 import { shellTask } from './shell-task.ts'
 import { Supervisor } from './supervisor.ts'
 
 const nodeId = `n_shell_${process.pid}`
 let supervisor: Supervisor
+let runner: CommandRunner
 let dir: string
 
 beforeAll(async () => {
   supervisor = await Supervisor.start({ nodeId, clock, logger: SILENT, obituary: null })
+  runner = new CommandRunner({ supervisor, table: supervisor.table, clock, nodeId, logger: SILENT })
 })
 
 beforeEach(() => {
@@ -48,8 +51,8 @@ function start(over: Partial<ShellRequest>) {
     beat: (beat) => beats.push(beat),
     extend: () => Promise.reject(new Error('not asked for')),
   }
-  const environment = { nodeId, supervisor, clock, logger: SILENT }
-  const attempt = startProcessAttempt(shellTask, assignmentOf('$shell', request), callbacks, environment)
+  const parts = { clock, logger: SILENT, callbacks }
+  const attempt = new CommandAttempt(shellTask, assignmentOf('$shell', request), parts, runner)
   return { attempt, beats }
 }
 
@@ -117,7 +120,7 @@ describe('a command', () => {
       expect(ours.toSorted()).toEqual(['CURFEW_ATTEMPT', 'CURFEW_NODE'])
       expect([seen.CURFEW_NODE, seen.CURFEW_ATTEMPT]).toEqual([
         nodeId,
-        expect.stringMatching(/^a_\$shell_.*:t_\$shell$/),
+        expect.stringMatching(/^n_shell_\d+:a_\$shell_.*:t_\$shell\/\d+$/),
       ])
     } finally {
       delete process.env.SHELL_TEST_SEEN
@@ -265,6 +268,6 @@ describe('stopping it', () => {
     expect(processes.map(({ alive }) => alive())).toEqual([true, true, true, true])
     expect(await attempt.kill()).toBe('killed')
     expect(processes.map(({ alive }) => alive())).toEqual([false, false, false, false])
-    expect(read(await attempt.ended)).toMatchObject({ failure: { code: 'process_died' } })
+    expect(read(await attempt.ended)).toMatchObject({ failure: { details: { signal: 'SIGKILL' } } })
   })
 })

@@ -1,7 +1,8 @@
 /** What a worker and its supervisor tell each other, over a channel whose end means that the worker has died. */
-import type { TreeRoot } from './process-tree.ts'
+import type { Tree, TreeRoot } from './process-tree.ts'
 
-export interface RegisteredAttempt extends TreeRoot {
+/** A process of a task, or a command; what it left when it ended counts as one too. */
+export interface RegisteredAttempt extends Omit<Tree, 'marker'> {
   token: string
 }
 
@@ -27,7 +28,7 @@ export type ObituaryWriter = (argument: unknown, report: ObituaryReport) => Prom
 export type ToSupervisor =
   | { type: 'watch'; nodeId: string; worker: TreeRoot; obituary: Obituary | null }
   | { type: 'register'; attempt: RegisteredAttempt }
-  | { type: 'release'; pid: number }
+  | { type: 'release'; pids: number[] }
   | { type: 'close' }
 
 export type FromSupervisor = { type: 'ready' }

@@ -43,7 +43,7 @@ process.on('message', (message: ToSupervisor) => {
     const ready: FromSupervisor = { type: 'ready' }
     process.send?.(ready, ignore) // a worker that is gone by now is noticed by the end of the channel
   } else if (message.type === 'register') registered.set(message.attempt.pid, message.attempt)
-  else if (message.type === 'release') registered.delete(message.pid)
+  else if (message.type === 'release') for (const pid of message.pids) registered.delete(pid)
   else {
     closing = true
     process.disconnect()

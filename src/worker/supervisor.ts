@@ -6,7 +6,7 @@ import type { ChildProcess } from 'node:child_process'
 import { spawn } from 'node:child_process'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
-import type { Clock } from '../core/clock.ts'
+import type { Clock, Timer } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { entryFile } from '../core/entry-file.ts'
 import { CurfewError } from '../core/errors.ts'
@@ -27,6 +27,7 @@ export interface SupervisorOptions {
 
 const START_MS = 10_000
 const CLOSE_MS = 5_000
+const RELEASE_MS = 20
 const RESTART_BACKOFF: Backoff = { initialMs: 10, factor: 4, maxMs: 5_000, jitter: 0 }
 
 export class Supervisor {
@@ -35,6 +36,8 @@ export class Supervisor {
   readonly #options: SupervisorOptions
   readonly #attempts = new Map<number, RegisteredAttempt>()
   readonly #closing = new AbortController()
+  #released: number[] = []
+  #releaseTimer: Timer | null = null
   #child: ChildProcess | null = null
   #restarting: Promise<void> | null = null
 
@@ -56,17 +59,23 @@ export class Supervisor {
 
   register(attempt: RegisteredAttempt): void {
     this.#attempts.set(attempt.pid, attempt)
+    // A pid may be given out again: in its order.
+    if (this.#released.includes(attempt.pid)) this.#sendReleased()
     this.#send({ type: 'register', attempt })
   }
 
+  /** Told a little later, many in one: a pid that is another process by then is not mistaken for what it was. */
   release(pid: number): void {
-    if (this.#attempts.delete(pid)) this.#send({ type: 'release', pid })
+    if (!this.#attempts.delete(pid)) return
+    this.#released.push(pid)
+    this.#releaseTimer ??= this.#options.clock.setTimer(RELEASE_MS, () => this.#sendReleased())
   }
 
   /** After the last attempt. What is still registered is killed; there is no obituary. */
   async close(): Promise<void> {
     this.#closing.abort()
     await this.#restarting
+    this.#sendReleased()
     const child = this.#child
     if (!child) return
     child.ref()
@@ -133,6 +142,13 @@ export class Supervisor {
         await sleep(clock, backoffMs(RESTART_BACKOFF, tries, 0), this.#closing.signal)
       }
     }
+  }
+
+  #sendReleased(): void {
+    this.#releaseTimer?.cancel()
+    this.#releaseTimer = null
+    const pids = this.#released.splice(0)
+    if (pids.length > 0) this.#send({ type: 'release', pids })
   }
 
   #send(message: ToSupervisor): void {

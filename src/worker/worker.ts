@@ -20,6 +20,8 @@ import type {
 } from '../wire/worker-port.ts'
 import { AgentRunner } from './agent-runner.ts'
 import type { AttemptCallbacks, RunningAttempt } from './attempt.ts'
+import { CommandRunner } from './command.ts'
+import { CommandAttempt, isCommandTask } from './command-task.ts'
 import { InlineAttempt } from './inline-attempt.ts'
 import { Outbox } from './outbox.ts'
 import type { ProcessEnvironment } from './process-attempt.ts'
@@ -43,7 +45,7 @@ export interface WorkerOptions {
   ids: IdSource
   /** How many suspended agents stay in memory, and how much of it they may take. */
   residents: { count: number; bytes: number }
-  /** For tasks in processes of their own; null when there are none. */
+  /** For commands, and tasks in processes of their own; null when there are none. */
   processes: ProcessEnvironment | null
 }
 
@@ -55,6 +57,7 @@ export class Worker {
   #session: WorkerSession | null = null
   readonly #outbox: Outbox<Report, ReportAnswer>
   #refusing: StopReason | null = null
+  readonly #commands: CommandRunner | null
   readonly #agents: AgentRunner
 
   constructor(options: WorkerOptions) {
@@ -63,6 +66,8 @@ export class Worker {
       type: 'accepted',
     })
     this.#agents = new AgentRunner(options)
+    const { processes } = options
+    this.#commands = processes && new CommandRunner({ ...processes, table: processes.supervisor.table })
     this.#host = {
       clock: options.clock,
       report: (report) => this.#outbox.add(report),
@@ -175,7 +180,10 @@ export class Worker {
       return startProcessAttempt(definition, assignment, callbacks, processes)
     }
     const { clock, logger } = this.#options
-    return new InlineAttempt(definition, assignment, { clock, logger, callbacks })
+    const parts = { clock, logger, callbacks }
+    if (isCommandTask(definition) && this.#commands)
+      return new CommandAttempt(definition, assignment, parts, this.#commands)
+    return new InlineAttempt(definition, assignment, parts)
   }
 
   /** Told to stop what does not run here: it has ended, and its report is on its way or was lost. */
