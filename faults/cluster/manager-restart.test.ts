@@ -35,8 +35,9 @@ async function restart(cluster: Cluster): Promise<void> {
   const watching = watchToItsEnd(client, running[1]?.id as string, seen)
   await until('the watch has begun', 10_000, () => seen.length > 0)
 
+  const next = await cluster.prepareManager()
   await cluster.manager.kill()
-  await cluster.startManager()
+  await cluster.startManager(next)
 
   expect(await result).toMatchObject({ attempt: 1 })
   await watching
@@ -61,12 +62,13 @@ async function restart(cluster: Cluster): Promise<void> {
 async function restartUnderLoad(cluster: Cluster): Promise<void> {
   await Promise.all([cluster.startWorker({ concurrency: 10 }), cluster.startWorker({ concurrency: 10 })])
   const client = await cluster.connect()
+  const next = await cluster.prepareManager()
   const handles = await client.scheduleMany(wait, Array(500).fill({ ms: [20] }))
   const ids = handles.map(({ id }) => id)
   await until('a part of them is done', 30_000, () => cluster.facts('attempt_ended').length > 80)
   const killedAt = await cluster.manager.kill()
   const before = cluster.facts('attempt_ended').length
-  await cluster.startManager()
+  await cluster.startManager(next)
   for (const id of ids) await client.task(id).result({ timeout: '1m' })
   const tookMs = monotonicMs() - killedAt
   const { tasks } = await client.list({ name: 'wait', limit: 1_000 })

@@ -6,7 +6,8 @@
 import type { Client } from '../client/client.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import type { WorkerProcess } from '../curfew.ts'
+import { isEnded } from '../core/states.ts'
+import type { TaskView, WatchView, WorkerProcess } from '../curfew.ts'
 import type { Config } from './config.ts'
 import { callerOf } from './credentials.ts'
 import type { Display } from './display.ts'
@@ -71,8 +72,14 @@ async function runOn(
   try {
     const id = known ?? (await options.begin(engine))
     interrupt.of(engine, id)
-    const signal = AbortSignal.any([engine.gone, interrupt.left])
-    const last = await follow(io, engine, id, { display, signal })
+    const parked = new AbortController()
+    const signal = AbortSignal.any([engine.gone, interrupt.left, parked.signal])
+    const onSeen = ({ work }: WatchView) => {
+      // Here nobody else could let it go on.
+      if (engine.via === 'own' && work.parked !== null && !isEnded(work.status)) parked.abort()
+    }
+    const last = await follow(io, engine, id, { display, signal, onSeen })
+    if (parked.signal.aborted && last) throw isParked(last)
     if (interrupt.left.aborted && !last?.settled) {
       display.note(`It goes on: curfew watch ${id}`)
       io.exitCode = EXIT.interrupted
@@ -84,6 +91,13 @@ async function runOn(
   } finally {
     await worker?.close()
   }
+}
+
+function isParked({ id, kind, name, parked }: TaskView): CurfewError {
+  return new CurfewError('parked', `${kind} ${name} is parked: ${parked}`, {
+    hint: `Once that is mended, curfew resume ${id} goes on with it.`,
+    fields: { id },
+  })
 }
 
 /** Whoever has the store, or this process. */

@@ -351,7 +351,8 @@ export class RemoteTaskService implements TaskService {
 }
 
 function definitionError({ message, fields }: CurfewError): DefinitionError {
-  const what = message.split(' has ', 1)[0] ?? 'the definition'
+  // The last one: a name may say it too.
+  const what = /^(.*) has /.exec(message)?.[1] ?? 'the definition'
   return new DefinitionError(what, fields.problems as Problem[])
 }
 

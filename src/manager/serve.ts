@@ -20,7 +20,7 @@ export interface ServeOptions {
 }
 
 export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
-  const { clock, logger, service, ready } = engine.serving
+  const { clock, logger, service, ready, started } = engine.serving
   const routes = (router: ConnectRouter) => {
     router.service(JobService, jobService(service))
     router.service(WorkerService, workerService(engine.serving))
@@ -31,5 +31,6 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
       }),
     })
   }
-  return startHttpServer({ ...options, clock, logger, routes, ready, metrics: () => service.exposition() })
+  const metrics = () => service.exposition()
+  return startHttpServer({ ...options, clock, logger, routes, ready, started, metrics })
 }

@@ -45,6 +45,8 @@ export interface HttpServerOptions {
   logger: Logger
   routes(router: ConnectRouter): void
   ready(): boolean
+  /** Requests that come before it wait for it. */
+  started: Promise<void>
   metrics(): Promise<{ text: string; contentType: string }>
 }
 
@@ -91,7 +93,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     if (path === '/readyz')
       return plain(response, options.ready() ? 200 : 503, options.ready() ? 'ready\n' : 'not ready\n')
     if (path === '/metrics') return void sendMetrics(options, response)
-    rpc(request as never, response as never)
+    void options.started.then(() => rpc(request as never, response as never))
   }
   const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: MAX_REQUEST_MS, headersTimeout: 10_000 }
   const server: Server = tls

@@ -73,12 +73,12 @@ interface Attached {
 }
 
 export class RemoteManager implements ManagerPort {
-  /** The first attach; rejects when it was refused for a reason that stays. */
-  readonly attached: Promise<void>
+  /** The first attach, and to whom; rejects when it was refused for a reason that stays. */
+  readonly attached: Promise<string>
   readonly #options: RemoteManagerOptions
   readonly #beats: Beats
   readonly #sender = new ReportSender((batch) => this.#send(batch))
-  readonly #first = Promise.withResolvers<void>()
+  readonly #first = Promise.withResolvers<string>()
   readonly #closing = new AbortController()
   #worker: Attached | null = null
   #rpc: RpcClient<typeof WorkerService> | null = null
@@ -159,18 +159,21 @@ export class RemoteManager implements ManagerPort {
   async #run(attached: Attached): Promise<void> {
     const { endpoints, clock, randomness, logger } = this.#options
     let refusals = 0
+    let told = false
     for (let tries = 0; !this.#closing.signal.aborted; tries++) {
       const endpoint = endpoints[this.#next++ % endpoints.length] as Endpoint
       try {
         await this.#follow(endpoint, attached, () => {
           tries = 0
           refusals = 0
+          told = false
         })
       } catch (error) {
         const fault = fromConnectError(error)
         if (this.#closing.signal.aborted) return
         const refused = REFUSALS.includes(fault.code)
-        if (tries === 0 || refused) {
+        if (!told || refused) {
+          told = true
           logger.warn(
             { manager: endpoint.url, code: fault.code, error: fault.message },
             'no manager; it is tried again',
@@ -275,7 +278,7 @@ export class RemoteManager implements ManagerPort {
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
     this.#connected.resolve()
-    this.#first.resolve()
+    this.#first.resolve(endpoint.url)
     logger.info(
       { manager: endpoint.url, managerId: welcome.managerId, protocol: welcome.protocol },
       'attached',
