@@ -13,7 +13,7 @@ import { countPostgresCpu } from '../process-usage.ts'
 const WORKERS = 2
 /** Of each worker. */
 const CONCURRENCY = 500
-const LOOK_EVERY_MS = 5
+const LOOK_EVERY_MS = 20
 
 const perThousand = (who: string) =>
   ({ label: `ms of ${who} for 1,000`, better: 'lower', digits: 0, compared: false }) as const

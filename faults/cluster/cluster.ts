@@ -69,15 +69,18 @@ export class Cluster {
   }
 
   /** `via`: through this proxy. */
-  async startWorker({
+  prepareWorker({
     concurrency = 20,
     via,
   }: {
     concurrency?: number
     via?: FaultyProxy
   } = {}): Promise<Member> {
-    const worker = await this.#prepare('worker-program.ts', { managers: [via?.url ?? this.url], concurrency })
-    return worker.open()
+    return this.#prepare('worker-program.ts', { managers: [via?.url ?? this.url], concurrency })
+  }
+
+  async startWorker(options?: Parameters<Cluster['prepareWorker']>[0]): Promise<Member> {
+    return (await this.prepareWorker(options)).open()
   }
 
   async connect(via?: FaultyProxy): Promise<ConnectedCurfew> {
@@ -99,7 +102,7 @@ export class Cluster {
   }
 
   /** Waits until this attempt of each of these has started. */
-  async started(ids: readonly string[], { attempt = 1, within = 30_000 } = {}): Promise<Fact[]> {
+  async started(ids: readonly string[], { attempt = 1, within = 60_000 } = {}): Promise<Fact[]> {
     return until(`attempt ${attempt} of ${ids.length} tasks has started`, within, () => {
       const found = this.facts('attempt_started').filter(
         (fact) => fact.attempt === attempt && ids.includes(fact.taskId ?? ''),

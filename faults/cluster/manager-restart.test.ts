@@ -9,7 +9,7 @@ import { clusterTest as test } from './cluster.ts'
 import { auditAndClose } from './cluster-audit.ts'
 import { apart, pair, planner, wait } from './cluster-work.ts'
 
-const LIMIT = { timeout: 120_000 }
+const LIMIT = { timeout: 180_000 }
 const LONG = 120_000
 
 async function watchToItsEnd(client: ConnectedCurfew, id: string, seen: WatchView[]): Promise<void> {

@@ -8,7 +8,7 @@ import { eventsOf, ORPHAN_GRACE_MS, clusterTest as test } from './cluster.ts'
 import { auditAndClose } from './cluster-audit.ts'
 import { apart, deaf, planner, stubborn, wait } from './cluster-work.ts'
 
-const LIMIT = { timeout: 120_000 }
+const LIMIT = { timeout: 180_000 }
 const LONG = 120_000
 /** A renewal comes once a second, a look every half. */
 const EARLIEST_MS = ORPHAN_GRACE_MS - 2_000
@@ -17,7 +17,7 @@ const LATEST_MS = ORPHAN_GRACE_MS + 3_000
 const reached = (at: number) => until(`it is ${at}`, 60_000, () => monotonicMs() >= at)
 
 async function nobodyComes(cluster: Cluster): Promise<void> {
-  await cluster.startWorker()
+  const [next] = await Promise.all([cluster.prepareManager(), cluster.startWorker()])
   const client = await cluster.connect()
   const inline = await client.schedule(wait, { ms: [LONG, 100] })
   const separate = await client.schedule(apart, { ms: [LONG, 100] })
@@ -27,7 +27,6 @@ async function nobodyComes(cluster: Cluster): Promise<void> {
   const ids = handles.map(({ id }) => id)
   await cluster.started(ids)
   await until('the side effect runs', 20_000, () => cluster.facts('effect_started').length > 0)
-  const next = await cluster.prepareManager()
 
   const killedAt = await cluster.manager.kill()
   for (const { id } of [inline, separate]) {
@@ -73,14 +72,13 @@ describe.concurrent('a worker without a manager', LIMIT, () => {
   test('W2: a manager that comes back just when the grace is over: one outcome each', async ({
     file: cluster,
   }) => {
-    await cluster.startWorker()
+    const [next] = await Promise.all([cluster.prepareManager(), cluster.startWorker()])
     const client = await cluster.connect()
     // Enough for some of them to be told to stop, and some to have ended, in the same moment.
     const inputs = Array.from({ length: 12 }, (_, i) => ({ ms: [ORPHAN_GRACE_MS - 300 + i * 300, 100] }))
     const handles = await client.scheduleMany(wait, inputs)
     const ids = handles.map(({ id }) => id)
     await cluster.started(ids)
-    const next = await cluster.prepareManager()
     const killedAt = await cluster.manager.kill()
     await reached(killedAt + ORPHAN_GRACE_MS - 500)
     await cluster.startManager(next)
@@ -99,11 +97,10 @@ describe.concurrent('a worker without a manager', LIMIT, () => {
   test('W2: what came to an end after it was stopped is kept as late, and changes nothing', async ({
     file: cluster,
   }) => {
-    await cluster.startWorker()
+    const [next] = await Promise.all([cluster.prepareManager(), cluster.startWorker()])
     const client = await cluster.connect()
     const handle = await client.schedule(stubborn, { ms: [ORPHAN_GRACE_MS + 7_000, 100] })
     await cluster.started([handle.id])
-    const next = await cluster.prepareManager()
     const killedAt = await cluster.manager.kill()
     await until('it was told to stop', 30_000, () => cluster.facts('aborted', handle.id).length > 0)
     await reached(killedAt + ORPHAN_GRACE_MS + 2_000)

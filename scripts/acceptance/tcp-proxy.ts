@@ -23,7 +23,7 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
   let connections = 0
   const server = createServer((near) => {
     connections++
-    if (refusing) return near.resetAndDestroy()
+    if (refusing) return void near.resetAndDestroy()
     const far = connect(Number(port), hostname)
     for (const [socket, other] of [
       [near, far],

@@ -205,7 +205,7 @@ describe('watch with nobody working', () => {
     const ended = async (id: string) => (await curfew(['watch', id], { cwd })).code
     expect(await Promise.all([ids.added, ids.failed, ids.timedOut].map(ended))).toEqual([0, 1, 124])
     const { out } = await curfew(['watch', ids.flow], { cwd })
-    expect(out).toMatch(/^sums completed .*\nsums\/first completed .*\nsums\/second completed/)
+    expect(out).toMatch(/^sums\/first completed .*\nsums\/second completed .*\nsums completed/)
   })
 
   test('shows what stands still, and fails', async () => {

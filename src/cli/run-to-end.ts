@@ -4,7 +4,6 @@
  * second ends at once.
  */
 import type { Client } from '../client/client.ts'
-import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskView, WatchView, WorkerProcess } from '../curfew.ts'
@@ -14,7 +13,7 @@ import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
-import { connectManagers, findProcess, isLost, openOwn } from './find-engine.ts'
+import { connectManagers, findProcess, isLost, onceFree, openOwn } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Definitions } from './load-modules.ts'
@@ -35,7 +34,6 @@ export interface RunToEnd {
 
 /** A process that is closing lets go of the store in this time. */
 const TAKE_WITHIN_MS = 15_000
-const LOOK_AGAIN_MS = 100
 
 export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
   const display = openDisplay(io, io.stderr)
@@ -113,18 +111,9 @@ async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Pro
     // Commands of workflows need it, and whatever is left running when this process is killed is ended.
     witness: true,
   }
-  const until = io.clock.monotonic() + TAKE_WITHIN_MS
-  for (;;) {
-    try {
-      return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
-    } catch (error) {
-      // Somebody was faster, or has not let go of it yet.
-      const held =
-        error instanceof CurfewError && error.code === 'store_unavailable' && 'file' in error.fields
-      if (!held || io.clock.monotonic() >= until) throw error
-    }
-    await sleep(io.clock, LOOK_AGAIN_MS)
-  }
+  return onceFree(io, TAKE_WITHIN_MS, async () => {
+    return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
+  })
 }
 
 /** What only this process can run is run here, whoever has the store. */

@@ -320,7 +320,7 @@ export class Client {
     return new TaskHandle<Output>(this.#service, checkName('task id', id))
   }
 
-  /** Newest first; `cursor` of one page asks for the next. */
+  /** Of each kind the newest first; `cursor` of one page asks for the next. */
   async list(options: ListOptions = {}): Promise<{ tasks: TaskView[]; cursor: string | null }> {
     const { status, name, queue, timeoutKind, kind, parent, parked, cursor, limit = 100 } = options
     const statuses = status === undefined ? null : typeof status === 'string' ? [status] : [...status]

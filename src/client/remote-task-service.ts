@@ -4,7 +4,7 @@
  */
 import { create } from '@bufbuild/protobuf'
 import type { Client as RpcClient } from '@connectrpc/connect'
-import { createClient } from '@connectrpc/connect'
+import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
@@ -63,6 +63,12 @@ interface Manager {
   jobs: RpcClient<typeof JobService>
   workers: RpcClient<typeof WorkerService>
   cluster: RpcClient<typeof ClusterService>
+}
+
+/** A request that stays open at the manager for so long, and the time its caller gives up. */
+interface Waiting {
+  waitMs: number
+  until: number
 }
 
 /** Three more tries, from half a second to five. */
@@ -144,10 +150,10 @@ export class RemoteTaskService implements TaskService {
   }
 
   async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
-    const answer = await this.#wait(timeoutMs, async (waitMs) => {
+    const answer = await this.#wait(timeoutMs, async (waiting) => {
       const waited = await this.#call(
-        ({ jobs }, options) => jobs.wait({ id, timeoutMs: waitMs }, options),
-        waitMs,
+        ({ jobs }, options) => jobs.wait({ id, timeoutMs: waiting.waitMs }, options),
+        waiting,
       )
       return waited.settled ? waited : null
     })
@@ -241,10 +247,11 @@ export class RemoteTaskService implements TaskService {
   }
 
   async memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
-    return this.#wait(timeoutMs, async (waitMs) => {
+    return this.#wait(timeoutMs, async (waiting) => {
+      const request = { jobId, workflowId: id, timeoutMs: waiting.waitMs }
       const { workflow } = await this.#call(
-        ({ jobs }, options) => jobs.waitWorkflow({ jobId, workflowId: id, timeoutMs: waitMs }, options),
-        waitMs,
+        ({ jobs }, options) => jobs.waitWorkflow(request, options),
+        waiting,
       )
       const member = workflow ? toPlain<MemberView>(MemberSchema, workflow) : null
       return member && isEnded(member.status) ? member : null
@@ -270,18 +277,19 @@ export class RemoteTaskService implements TaskService {
           }
           if (final) return
         }
-        if (signal.aborted) return
+        throw new ConnectError('the stream ended before its end', Code.Unavailable)
       } catch (error) {
         if (signal.aborted) return
         silentSince ??= this.#parts.clock.monotonic()
-        await this.#afterFailure(error, tries, silentSince)
+        await this.#afterFailure(error, tries, silentSince, stop)
+        if (signal.aborted) return
       }
       this.#parts.counters.reconnects++
     }
   }
 
   /** Throws what is no use to try again; otherwise waits a little, and goes to the next manager. */
-  async #afterFailure(error: unknown, tries: number, silentSince: number): Promise<void> {
+  async #afterFailure(error: unknown, tries: number, silentSince: number, until = Infinity): Promise<void> {
     const fault = this.#faultOf(error)
     const { clock, randomness, counters } = this.#parts
     if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
@@ -290,28 +298,35 @@ export class RemoteTaskService implements TaskService {
       throw fault
     }
     counters.retries++
-    await sleep(clock, backoffMs(BACKOFF, tries, randomness.next()), this.#closing.signal)
+    const delayMs = Math.min(backoffMs(BACKOFF, tries, randomness.next()), until - clock.monotonic())
+    await sleep(clock, delayMs, this.#closing.signal)
     this.#current = (this.#current + 1) % this.#managers.length
   }
 
-  /** Asks again until it is answered or the time is over. */
-  async #wait<T>(timeoutMs: number | null, ask: (waitMs: number) => Promise<T | null>): Promise<T | null> {
+  /** Asks again until it is answered or the time is over, also while nobody answers. */
+  async #wait<T>(timeoutMs: number | null, ask: (waiting: Waiting) => Promise<T | null>): Promise<T | null> {
     const { clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
     for (;;) {
       const leftMs = until - clock.monotonic()
-      const answer = await ask(Math.max(0, Math.min(leftMs, WAIT_MS)))
+      const answer = await ask({ waitMs: Math.max(0, Math.min(leftMs, WAIT_MS)), until }).catch(
+        (error: CurfewError) => {
+          if (clock.monotonic() < until || !isWorthRetrying(error)) throw error
+          return null
+        },
+      )
       if (answer !== null || clock.monotonic() >= until) return answer
     }
   }
 
   async #call<T>(
     request: (manager: Manager, options: { signal: AbortSignal; timeoutMs: number }) => Promise<T>,
-    waitMs = 0,
+    waiting?: Waiting,
   ): Promise<T> {
     const { clock, counters } = this.#parts
     // Connect sends it as a whole number.
-    const options = { signal: this.#closing.signal, timeoutMs: Math.ceil(ANSWER_WITHIN_MS + waitMs) }
+    const timeoutMs = Math.ceil(ANSWER_WITHIN_MS + (waiting?.waitMs ?? 0))
+    const options = { signal: this.#closing.signal, timeoutMs }
     let since: number | null = null
     counters.requests++
     for (let tries = 0; ; tries++) {
@@ -319,13 +334,13 @@ export class RemoteTaskService implements TaskService {
       try {
         return await request(manager, options)
       } catch (error) {
-        if (tries >= RETRIES && waitMs === 0) {
+        if (waiting ? clock.monotonic() >= waiting.until : tries >= RETRIES) {
           counters.failures++
           throw this.#faultOf(error)
         }
         since ??= clock.monotonic()
         try {
-          await this.#afterFailure(error, tries, since)
+          await this.#afterFailure(error, tries, since, waiting?.until)
         } catch (fault) {
           counters.failures++
           throw fault

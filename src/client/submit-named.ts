@@ -3,6 +3,7 @@ import { CurfewError } from '../core/errors.ts'
 import { idOfRequest } from '../core/id.ts'
 import { idPrefix } from '../core/own-work.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
+import { definitionKind } from '../definitions/definition-kind.ts'
 import { loadJob } from '../definitions/job.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
 import { didYouMean } from '../definitions/problem.ts'
@@ -38,7 +39,7 @@ export async function submitNamed(
     const handle = await client.start(known(registry.agents, 'agent', what.agent), input, options)
     return { id: handle.id, kind: 'agent', existing: handle.existing }
   }
-  if ('definition' in what && isJobText(what.definition)) {
+  if ('definition' in what && definitionKind(what.definition) === 'job') {
     if (timeout !== null)
       throw unfit('timeout', 'a task, agent or workflow; that of a job stands in its definition')
     if (input !== null)
@@ -52,11 +53,6 @@ export async function submitNamed(
       : known(registry.workflows, 'workflow', what.workflow)
   const handle = await client.start(definition, input, options)
   return { id: handle.id, kind: 'workflow', existing: handle.existing }
-}
-
-/** A job lists workflows; a workflow has nodes. Which it is, is told by its keys alone: its reader tells the rest. */
-function isJobText(text: string): boolean {
-  return /^[ \t]*["']?workflows["']?[ \t]*:/m.test(text) && !/^["']?nodes["']?[ \t]*:/m.test(text)
 }
 
 function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T {

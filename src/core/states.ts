@@ -57,7 +57,7 @@ export interface StopReason {
   message: string
   kind?: TimeoutKind
   deadlineAt?: number
-  /** Of a timeout: how long it was. */
+  /** Of a timeout: how long it was. Of a lease: for how long nobody had renewed it. */
   timeoutMs?: number
 }
 

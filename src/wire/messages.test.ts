@@ -230,7 +230,11 @@ const { explanation } = fc.letrec<{ explanation: Explanation }>((tie) => ({
     binding: orNull(
       record({ id: text, name: text, kind: timeoutKind, deadlineAt: number, remainingMs: number }),
     ),
-    below: fc.oneof({ maxDepth: 2 }, fc.constant([]), fc.array(tie('explanation'), { maxLength: 2 })),
+    below: fc.oneof(
+      { maxDepth: 2 },
+      fc.constant<Explanation[]>([]),
+      fc.array(tie('explanation'), { maxLength: 2 }),
+    ),
   }),
 }))
 const run = record<RunView>({

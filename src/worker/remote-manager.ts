@@ -53,7 +53,7 @@ export interface RemoteManagerOptions {
 }
 
 const RECONNECT: Backoff = { initialMs: 100, factor: 2, maxMs: 5_000, jitter: 1 }
-/** With work that would have to stop: a manager that is back within the orphan grace is found within it. */
+/** With work: a manager that is back within the orphan grace is found within it, and told of what was stopped within the lease. */
 const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 1_000 }
 /** A stream says something every second. */
 const STREAM_SILENT_MS = 5_000
@@ -62,6 +62,7 @@ const ANSWER_WITHIN_MS = 15_000
 /** Looking at the lease; what was blocked longer looks before it does anything else. */
 const LOOK_EVERY_MS = 500
 const LEAVE_WITHIN_MS = 2_000
+const BEAT_WITHIN_MS = 2_000
 
 /** Trying again will not help until somebody changes something. */
 const REFUSALS = ['version_mismatch', 'unauthenticated', 'permission_denied', 'invalid_request']
@@ -183,7 +184,7 @@ export class RemoteManager implements ManagerPort {
       }
       this.#rpc = null
       this.#setTarget(null)
-      const backoff = this.#hasWork && !this.#orphaned ? RECONNECT_WITH_WORK : RECONNECT
+      const backoff = this.#hasWork ? RECONNECT_WITH_WORK : RECONNECT
       await sleep(clock, backoffMs(backoff, tries, randomness.next()), this.#closing.signal)
     }
   }
@@ -213,6 +214,8 @@ export class RemoteManager implements ManagerPort {
         listen()
         this.#checkLease()
         const { message } = response
+        // Somebody speaks: the lease may have been renewed since the last beat.
+        if (this.#orphaned && message.case !== 'welcome') await this.#askForLease(rpc, attached)
         if (message.case === 'welcome') {
           onWelcome()
           this.#welcomed(message.value, { endpoint, rpc, sentAt, held, attached })
@@ -233,6 +236,22 @@ export class RemoteManager implements ManagerPort {
         this.#connected = Promise.withResolvers<void>()
       }
     }
+  }
+
+  /** A beat out of turn, so that work which comes with the end of an outage is not turned away. */
+  async #askForLease(rpc: RpcClient<typeof WorkerService>, { hello }: Attached): Promise<void> {
+    const { clock, logger } = this.#options
+    const sentAt = clock.monotonic()
+    try {
+      const { unknown, leaseAgeMs } = await rpc.beat(
+        { workerId: hello.workerId, session: this.#session, draining: this.#draining },
+        { timeoutMs: BEAT_WITHIN_MS, signal: this.#closing.signal },
+      )
+      if (!unknown) this.#beats.renewed(sentAt - leaseAgeMs)
+    } catch (error) {
+      logger.debug({ error: String(error) }, 'the lease could not be asked for; the next beat says it')
+    }
+    this.#checkLease()
   }
 
   #request(hello: WorkerHello, held: ReturnType<AttachedWorker['held']>): AttachRequest {
@@ -387,18 +406,16 @@ export class RemoteManager implements ManagerPort {
   #checkLease(): void {
     const { clock, logger } = this.#options
     const { renewedAt, lapsedAt } = this.#beats
-    const silentMs = clock.monotonic() - renewedAt
-    this.#orphaned = silentMs > ORPHAN_GRACE_MS
+    this.#orphaned = clock.monotonic() - renewedAt > ORPHAN_GRACE_MS
     const overSince = this.#orphaned ? renewedAt : lapsedAt
     // A lapse is longer than the grace, so that another one begins later than that.
     const isNew = overSince - this.#overSince > ORPHAN_GRACE_MS
     this.#overSince = overSince
     // While it is over also what comes then: nothing runs here without a lease.
     if (!(this.#orphaned || isNew) || !this.#hasWork) return
-    if (isNew) {
-      const since = { silentMs: Math.round(clock.monotonic() - overSince) }
-      logger.error(since, 'no manager could be reached in time; attempts are stopped')
-    }
-    this.#worker?.worker.stopAll({ code: 'lease_over', message: 'no manager could be reached in time' })
+    const silentMs = Math.round(clock.monotonic() - overSince)
+    if (isNew) logger.error({ silentMs }, 'no manager could be reached in time; attempts are stopped')
+    const message = 'no manager could be reached in time'
+    this.#worker?.worker.stopAll({ code: 'lease_over', message, timeoutMs: silentMs })
   }
 }
