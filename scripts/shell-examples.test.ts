@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -67,12 +68,14 @@ test('they run in one shell, which stops at the first failure and takes what it 
   }
 })
 
+/** One that has ended and that nobody has asked about still has its number. */
 function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0)
-    return true
+    return !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ESRCH' || code === 'ENOENT') return false
     throw error
   }
 }

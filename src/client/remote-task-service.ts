@@ -281,7 +281,7 @@ export class RemoteTaskService implements TaskService {
       } catch (error) {
         if (signal.aborted) return
         silentSince ??= this.#parts.clock.monotonic()
-        await this.#afterFailure(error, tries, silentSince, stop)
+        await this.#afterFailure(error, { tries, silentSince, stop })
         if (signal.aborted) return
       }
       this.#parts.counters.reconnects++
@@ -289,7 +289,11 @@ export class RemoteTaskService implements TaskService {
   }
 
   /** Throws what is no use to try again; otherwise waits a little, and goes to the next manager. */
-  async #afterFailure(error: unknown, tries: number, silentSince: number, until = Infinity): Promise<void> {
+  async #afterFailure(
+    error: unknown,
+    at: { tries: number; silentSince: number; until?: number | undefined; stop?: AbortSignal },
+  ): Promise<void> {
+    const { tries, silentSince, until = Infinity, stop = this.#closing.signal } = at
     const fault = this.#faultOf(error)
     const { clock, randomness, counters } = this.#parts
     if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
@@ -299,7 +303,7 @@ export class RemoteTaskService implements TaskService {
     }
     counters.retries++
     const delayMs = Math.min(backoffMs(BACKOFF, tries, randomness.next()), until - clock.monotonic())
-    await sleep(clock, delayMs, this.#closing.signal)
+    await sleep(clock, delayMs, stop)
     this.#current = (this.#current + 1) % this.#managers.length
   }
 
@@ -340,7 +344,7 @@ export class RemoteTaskService implements TaskService {
         }
         since ??= clock.monotonic()
         try {
-          await this.#afterFailure(error, tries, since, waiting?.until)
+          await this.#afterFailure(error, { tries, silentSince: since, until: waiting?.until })
         } catch (fault) {
           counters.failures++
           throw fault
