@@ -141,6 +141,22 @@ onEachWire('requests that come twice', (test) => {
     expect((await manager.list({ name: 'other' })).tasks).toEqual([])
   })
 
+  test('an agent with a long input that is started twice with the same id is stored once', async ({
+    wire,
+  }) => {
+    const { jobs, client } = await setUp(wire)
+    const id = `g_${'0'.repeat(26)}`
+    // So long that it does not stand in the row of the agent.
+    const input = JSON.stringify({ count: 0, padding: 'x'.repeat(10_000) })
+    const request = { kind: 'agent', name: 'asks', policy: {}, tasks: [{ id, input }] }
+    await jobs.schedule(request)
+    const { tasks } = await jobs.schedule(request)
+    expect(tasks).toMatchObject([{ id, existing: false }])
+    expect((await client.list({ name: 'asks' })).tasks).toHaveLength(1)
+    const changed = { ...request, tasks: [{ id, input: '{}' }] }
+    expect(await errorOf(jobs.schedule(changed))).toMatchObject({ code: 'key_conflict' })
+  })
+
   test('a submit that comes twice, also beside the first, starts one', async ({ wire }) => {
     const { manager, jobs } = await setUp(wire)
     const definition = 'workflows: [{ id: a, task: echo, input: 1 }]'

@@ -8,6 +8,7 @@ import { loadJob } from '../definitions/job.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
 import { didYouMean } from '../definitions/problem.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
+import { checkName } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { loadWorkflow } from '../definitions/workflow.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
@@ -56,7 +57,7 @@ export async function submitNamed(
 }
 
 function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T {
-  const definition = definitions?.get(name)
+  const definition = definitions?.get(checkName(what, name))
   if (definition) return definition
   const names = [...(definitions?.keys() ?? [])].filter((one) => !one.startsWith('$'))
   const hint =

@@ -125,7 +125,7 @@ export class LocalTaskService implements TaskService {
     const ids = tasks.flatMap(({ id }) => id ?? [])
     if (ids.length < tasks.length) return null
     const rows = new Map(
-      (await store.read(() => run(store.statements.readTasks(ids)))).map((row) => [row.id, row]),
+      (await store.read(() => run(store.statements.scheduledTasks(ids)))).map((row) => [row.id, row]),
     )
     if (rows.size === 0) return null
     return tasks.map(({ id = '', input }) => {

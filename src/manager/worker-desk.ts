@@ -6,7 +6,6 @@ import type { IdSource } from '../core/id.ts'
 import { isRemoteToken } from '../core/id.ts'
 import { MAX_CLAIMED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import type { Scope } from '../engine/agent-batch.ts'
 import type { Answer, ClaimWish, Command } from '../engine/command.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { TaskMetrics } from '../engine/task-metrics.ts'
@@ -306,50 +305,39 @@ export class WorkerDesk {
   }
 
   async #report(reports: Report[]): Promise<ReportAnswer[]> {
-    for (const report of reports) this.#freeSlot(report)
-    const commands = reports.map(
-      (report): Command => ({
-        type: 'input',
-        taskId: report.taskId,
-        input: report,
-        ...this.#scopeOf(report),
-      }),
-    )
-    const answers = await this.#parts.submitAll(commands, reportWeight)
+    const { queues, submitAll, logger, kick } = this.#parts
+    // Made once for each: texts of this length cost.
+    const keys = reports.map(slotKey)
+    let limited = false
+    const commands = reports.map((report, i): Command => {
+      const key = keys[i] as string
+      this.#freeSlot(report, key)
+      const ended = this.#reporting.get(key)
+      if (ended && queues.isLimited(ended.assignment.queue)) limited = true
+      const slot = ended ?? this.#slots.get(key)
+      const command = { type: 'input', taskId: report.taskId, input: report } as const
+      // Where it stands below an agent, if that is known here.
+      return slot ? { ...command, scope: slot.assignment.scope } : command
+    })
+    const answers = await submitAll(commands, reportWeight)
     // Only now the ones behind them in a queue that was full can start.
-    if (reports.some((report) => this.#isOfLimitedQueue(report))) {
+    if (limited) {
       this.workArrived()
-      this.#parts.kick()
+      kick()
     }
     return reports.map((report, i) => {
-      this.#reporting.delete(slotKey(report))
+      this.#reporting.delete(keys[i] as string)
       const answered = answers[i]
       if (answered && 'answer' in answered) return reportAnswer(answered.answer)
       const error = String(answered?.error)
-      this.#parts.logger.error(
-        { taskId: report.taskId, type: report.type, error },
-        'a report could not be stored',
-      )
+      logger.error({ taskId: report.taskId, type: report.type, error }, 'a report could not be stored')
       return { type: 'stale', reason: { code: 'stale', message: error } }
     })
   }
 
-  /** Where it stands below an agent, if that is known here. */
-  #scopeOf(report: Report): { scope?: Scope | null } {
-    const key = slotKey(report)
-    const slot = this.#reporting.get(key) ?? this.#slots.get(key)
-    return slot ? { scope: slot.assignment.scope } : {}
-  }
-
-  #isOfLimitedQueue(report: Report): boolean {
-    const slot = this.#reporting.get(slotKey(report))
-    return slot !== undefined && this.#parts.queues.isLimited(slot.assignment.queue)
-  }
-
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
-  #freeSlot(report: Report): void {
+  #freeSlot(report: Report, key: string): void {
     if (report.type === 'beat' || report.type === 'extend' || report.type === 'overdue') return
-    const key = slotKey(report)
     const slot = this.#slots.get(key)
     if (!slot) return
     if (report.type === 'stopped' && report.receipt === 'abandoned') {

@@ -16,6 +16,7 @@ import { fromPlain, toPlain } from '../wire/plain.ts'
 import { negotiate, OURS, VERSION } from '../wire/protocol.ts'
 import { answerToWire, down, downToWire, reportFromWire } from '../wire/worker-messages.ts'
 import type { DownMessage, TurnReport } from '../wire/worker-port.ts'
+import { downParts } from './down-parts.ts'
 import type { Manager } from './manager.ts'
 import type { Downstream, Machine, RemoteHello, RemoteWorkers } from './remote-workers.ts'
 
@@ -152,7 +153,7 @@ class DownQueue implements Downstream {
   }
 
   send(message: DownMessage): void {
-    this.#waiting.push(downToWire(message))
+    for (const part of downParts(message)) this.#waiting.push(downToWire(part))
     this.#wake()
   }
 

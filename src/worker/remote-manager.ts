@@ -12,7 +12,7 @@ import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { ORPHAN_GRACE_MS } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, ORPHAN_GRACE_MS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { AttachRequest, Welcome } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
@@ -26,6 +26,7 @@ import type {
   Held,
   ManagerPort,
   TurnAnswer,
+  TurnReport,
   WorkerHello,
   WorkerSession,
 } from '../wire/worker-port.ts'
@@ -35,6 +36,7 @@ import type { ThisMachine } from './machine.ts'
 import type { Batch, BatchAnswer } from './report-sender.ts'
 import { ReportSender } from './report-sender.ts'
 import type { BeatTarget } from './send-beat.ts'
+import { turnPieces, weightOfTurn } from './turn-pieces.ts'
 
 export interface RemoteManagerOptions {
   endpoints: readonly Endpoint[]
@@ -54,7 +56,7 @@ export interface RemoteManagerOptions {
 
 const RECONNECT: Backoff = { initialMs: 100, factor: 2, maxMs: 5_000, jitter: 1 }
 /** With work: a manager that is back within the orphan grace is found within it, and told of what was stopped within the lease. */
-const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 1_000 }
+const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 500 }
 /** A stream says something every second. */
 const STREAM_SILENT_MS = 5_000
 /** A manager whose store is away answers late; the same number again waits for the same answer. */
@@ -111,11 +113,26 @@ export class RemoteManager implements ManagerPort {
     this.#watchLease()
     return {
       report: (reports) => this.#sender.report(reports),
-      reportTurns: (reports) => this.#sender.reportTurns(reports),
+      reportTurns: (reports) => this.#reportTurns(reports),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
       wake: (agentId, rootId, token) => this.#sender.wake({ agentId, rootId, token }),
       detach: () => this.#closing.abort(),
     }
+  }
+
+  #reportTurns(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
+    if (reports.every((report) => weightOfTurn(report) <= MAX_BATCH_BYTES))
+      return this.#sender.reportTurns(reports)
+    return Promise.all(reports.map((report) => this.#reportInPieces(report)))
+  }
+
+  async #reportInPieces(report: TurnReport): Promise<TurnAnswer> {
+    const pieces = turnPieces(report, MAX_BATCH_BYTES)
+    for (const [i, piece] of pieces.entries()) {
+      const [answer] = (await this.#sender.reportTurns([piece])) as [TurnAnswer]
+      if (i === pieces.length - 1 || answer.type !== 'more') return answer
+    }
+    return { type: 'stale' }
   }
 
   /** Takes no more work; what runs goes on. */
