@@ -4,7 +4,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import path from 'node:path'
 import type { DescMethod } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
-import { onEachWire } from '../scripts/acceptance/wire-world.ts'
+import { onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import { SystemRandomness } from './core/system-clock.ts'
 import { Curfew, createToken, findHolder, task, tokenText } from './curfew.ts'
 import type { Role } from './wire/access.ts'
@@ -168,6 +168,9 @@ onEachWire(
       expect(await (await client.schedule(echo, 'safe')).result()).toBe('safe')
       const known = await wire.connect(closed, { tls: { ca: own.ca, ...own.client } })
       expect((await known.serverStatus()).workers).toBe(1)
+      // It is heard of: its beats have the certificate too.
+      const [attached] = await known.workers()
+      await until(async () => ((await known.workers())[0]?.heardAt ?? 0) > (attached?.heardAt ?? 0) + 500)
       // A server nobody vouches for, a caller without a certificate, one of somebody else's, one without TLS.
       const strangers = [
         [open, {}],

@@ -102,7 +102,7 @@ onEachWire('a manager that is looked after', (test, kind) => {
 
     await (await client.schedule(works.echo, 'a "quoted"\n value')).result()
     await (await client.schedule(works.fails)).result().catch(String)
-    await (await client.schedule(works.hold, 'late', { timeout: '30ms' })).result().catch(String)
+    await (await client.schedule(works.hold, 'late', { timeout: '2s' })).result().catch(String)
     const cancelled = await client.schedule(works.hold, 'cancelled')
     await until(() => gates.entered.includes('cancelled'))
     const during = await metrics(manager)

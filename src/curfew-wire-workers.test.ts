@@ -55,6 +55,19 @@ onEachWire('workers over the wire', (test) => {
     ])
   })
 
+  test('of several kinds get work that comes at once, each its own', async ({ wire }) => {
+    const manager = await wire.manager()
+    const names = ['red', 'green', 'blue', 'grey']
+    const say = (name: string) => task({ name, queue: name, run: (round: number) => `${name} ${round}` })
+    for (const name of names) await wire.work(manager, { tasks: [say(name)], queues: [name], concurrency: 1 })
+    const client = await wire.connect(manager)
+    for (let round = 0; round < 30; round++) {
+      const handles = await Promise.all(names.map((name) => client.schedule(say(name), round)))
+      const said = await Promise.all(handles.map((handle) => handle.result({ timeout: '10s' })))
+      expect(said).toEqual(names.map((name) => `${name} ${round}`))
+    }
+  })
+
   test('that are alike get equal shares, and never more than they have slots', async ({ wire }) => {
     const manager = await wire.manager()
     const gates = new Gates()

@@ -67,10 +67,6 @@ export class FaultyProxy {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  get rules(): Rules {
-    return this.#rules
-  }
-
   /** From now on these rules hold, and no others. */
   setRules(rules: Partial<Rules>): void {
     this.#rules = { ...NO_RULES, ...rules }

@@ -94,7 +94,12 @@ describe.concurrent('a process that stands still', LIMIT, () => {
     for (const { id } of inline) {
       const [told] = cluster.facts('aborted', id)
       expect(told).toMatchObject({ attempt: 1, code: 'lease_over', pid: stopped.pid })
-      expect((told?.mono ?? 0) - continuedAt).toBeLessThan(1_000)
+      expect((told?.mono ?? 0) - continuedAt).toBeLessThan(2_000)
+      // A timer of the handler that was due may have come first; it did not get to the next.
+      const alive = cluster
+        .facts('alive', id)
+        .filter(({ attempt, mono }) => attempt === 1 && mono > continuedAt)
+      expect(alive.length).toBeLessThanOrEqual(1)
     }
     for (const handle of handles) expect(await handle.result()).toMatchObject({ attempt: 2 })
     for (const handle of inline) {

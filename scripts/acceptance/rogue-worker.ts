@@ -43,7 +43,7 @@ export class RogueWorker {
     const machine = { host: 'rogue', bootId: 'b', pidSpace: 'p', pid: 1, pidStarted: '1' }
     const request = create(AttachRequestSchema, {
       ...{ workerId: this.workerId, session: 1, version: '0.0.0', machine, allQueues: true, concurrency: 5 },
-      ...{ turns: 5, protocolMin: PROTOCOL_MIN, protocolMax: PROTOCOL_MAX, ...hello },
+      ...{ turns: 5, protocolMin: PROTOCOL_MIN, protocolMax: PROTOCOL_MAX, ...(hello as object) },
     })
     void this.#listen(request)
     await until(() => this.heard.length > 0 || this.error !== null)

@@ -114,7 +114,7 @@ export class WireWorld {
   }
 }
 
-export function urlOf(to: Curfew | string): string {
+function urlOf(to: Curfew | string): string {
   if (typeof to === 'string') return to
   const [first] = to.addresses
   if (first === undefined) throw new Error('this engine does not listen')

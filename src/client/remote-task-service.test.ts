@@ -246,6 +246,37 @@ test('X5: a watch goes on elsewhere from the last sequence; one that ends early 
   expect(counters).toMatchObject({ reconnects: 3, orphaned: 0 })
 })
 
+test('X4: a watch over a connection that has died without a word goes on over another', async () => {
+  const asked: number[] = []
+  const { service, clock, counters } = setUp({
+    async *watch({ lastSequence }, { signal }) {
+      asked.push(lastSequence)
+      const work = { id: 't_1', status: asked.length === 1 ? 'running' : 'completed' }
+      const last = asked.length > 1
+      yield { lastSequence: 3, final: last, work, events: last ? [] : [{ type: 'e', seq: 3 }] }
+      // Nothing new, said again: no reason to tell anybody, nor to give up.
+      for (let i = 0; i < 4; i++) {
+        await clock.sleep('5s', signal)
+        yield { lastSequence: 3, work }
+      }
+      await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    },
+  })
+  const views: string[] = []
+  const watching = (async () => {
+    for await (const { work, final } of service.watch('t_1', 0, NEVER)) views.push(`${work.status} ${final}`)
+  })()
+  const { took } = await inTime(
+    clock,
+    watching.then(() => true),
+  )
+  expect(views).toEqual(['running false', 'completed true'])
+  expect(asked).toEqual([0, 3])
+  expect(took).toBeGreaterThanOrEqual(35_000)
+  expect(took).toBeLessThan(37_000)
+  expect(counters.reconnects).toBe(1)
+})
+
 test('X5: a watch that nobody answers is given up like a wait', async () => {
   const { service, clock, counters } = setUp({
     // biome-ignore lint/correctness/useYield: it has nothing to say

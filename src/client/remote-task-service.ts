@@ -7,7 +7,7 @@ import type { Client as RpcClient } from '@connectrpc/connect'
 import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
-import type { Clock, Randomness } from '../core/clock.ts'
+import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
@@ -78,6 +78,8 @@ const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 
 const ANSWER_WITHIN_MS = 15_000
 /** How long a wait asks at a time; the server would end it soon after. */
 const WAIT_MS = 25_000
+/** A manager says something over a watch every five seconds. */
+const WATCH_SILENT_MS = 15_000
 /** Work whose manager cannot be reached for so long is given up on. */
 const ORPHANED_MS = 15_000
 
@@ -262,20 +264,32 @@ export class RemoteTaskService implements TaskService {
   async *watch(id: string, lastSequence: number, signal: AbortSignal): AsyncGenerator<WatchView> {
     const stop = AbortSignal.any([signal, this.#closing.signal])
     let last = lastSequence
+    let shown = ''
     let silentSince: number | null = null
     for (let tries = 0; ; tries++) {
       const manager = this.#managers[this.#current] as Manager
+      const connection = new Connection(this.#parts.clock, stop)
       try {
-        for await (const message of manager.jobs.watch({ id, lastSequence: last }, { signal: stop })) {
+        const { signal: cut } = connection
+        for await (const message of manager.jobs.watch({ id, lastSequence: last }, { signal: cut })) {
+          connection.heard()
           tries = 0
           silentSince = null
-          const { work, events, truncated, final, below } = message
+          const { events, truncated, final, below } = message
           last = message.lastSequence
+          const work = toPlain<TaskView>(WorkSchema, message.work ?? {})
+          const looks = JSON.stringify(work)
+          // A manager that has nothing new to say repeats itself.
+          if (looks === shown && events.length === 0 && !(below || final || truncated)) continue
+          shown = looks
+          // Whoever takes their time with it is not the manager.
+          connection.close()
           yield {
-            ...{ work: toPlain<TaskView>(WorkSchema, work ?? {}), events: events.map(eventFromWire) },
-            ...{ lastSequence: last, truncated, final, below },
+            ...{ work, events: events.map(eventFromWire), lastSequence: last },
+            ...{ truncated, final, below },
           }
           if (final) return
+          connection.heard()
         }
         throw new ConnectError('the stream ended before its end', Code.Unavailable)
       } catch (error) {
@@ -283,6 +297,8 @@ export class RemoteTaskService implements TaskService {
         silentSince ??= this.#parts.clock.monotonic()
         await this.#afterFailure(error, { tries, silentSince, stop })
         if (signal.aborted) return
+      } finally {
+        connection.close()
       }
       this.#parts.counters.reconnects++
     }
@@ -366,6 +382,33 @@ export class RemoteTaskService implements TaskService {
       fields: { urls: this.#managers.map(({ endpoint }) => endpoint.url) },
       cause: error,
     })
+  }
+}
+
+/** A stream that is given up when nothing comes over it for longer than a manager is ever quiet. */
+class Connection {
+  readonly signal: AbortSignal
+  readonly #clock: Clock
+  readonly #silent = new AbortController()
+  #timer: Timer
+
+  constructor(clock: Clock, stop: AbortSignal) {
+    this.#clock = clock
+    this.signal = AbortSignal.any([stop, this.#silent.signal])
+    this.#timer = this.#arm()
+  }
+
+  heard(): void {
+    this.#timer.cancel()
+    this.#timer = this.#arm()
+  }
+
+  close(): void {
+    this.#timer.cancel()
+  }
+
+  #arm(): Timer {
+    return this.#clock.setTimer(WATCH_SILENT_MS, () => this.#silent.abort())
   }
 }
 

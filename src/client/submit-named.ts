@@ -11,8 +11,10 @@ import type { TaskDefinition } from '../definitions/task.ts'
 import { checkName } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { loadWorkflow } from '../definitions/workflow.ts'
+import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
+import { planWorkflow } from '../definitions/workflow-plan.ts'
 import type { SubmitRequest, Submitted, TaskService } from '../wire/task-service.ts'
 import type { Client } from './client.ts'
 
@@ -81,6 +83,17 @@ export function withFixedId(service: TaskService, requestId: string): TaskServic
   })
 }
 
+/** A worker of another release may say what nobody here understands: others of that name may be. */
+function isUnderstood(kind: string, name: string, body: Record<string, unknown>): boolean {
+  try {
+    if (kind === 'workflow') planWorkflow(body as unknown as WorkflowModel)
+    else checkPolicy(`${kind} ${name}`, body)
+    return true
+  } catch {
+    return false // whoever asks for it by name is told that it is not known
+  }
+}
+
 /** What workers announce, as definitions without code. */
 export function announcedDefinitions(
   announced: readonly { kind: string; name: string; body: Record<string, unknown> }[],
@@ -91,6 +104,7 @@ export function announcedDefinitions(
     workflows: new Map<string, WorkflowDefinition>(),
   }
   for (const { kind, name, body } of announced) {
+    if (!isUnderstood(kind, name, body)) continue
     if (kind === 'workflow') {
       const model = body as unknown as WorkflowDefinition['model']
       registry.workflows.set(name, {

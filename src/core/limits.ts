@@ -106,6 +106,10 @@ export const REFUSED_TOKENS_WITHIN_MS = 60_000
 export const MAX_COUNTED_ADDRESSES = 10_000
 /** Workers attached to one manager: each has a stream, and is heard of once a second. */
 export const MAX_REMOTE_WORKERS = 10_000
+/** Definitions a worker announces, and queues it names: each submit looks through them. */
+export const MAX_ANNOUNCED = 10_000
+/** What people know a worker by. */
+export const MAX_LABELS = 100
 /** A request: the largest batch of the library, with room for its envelope. */
 export const MAX_REQUEST_BYTES = 16 * 1024 * 1024
 /** An answer: what a manager says is believed, and the results an agent has waited for come together. */

@@ -1,5 +1,6 @@
 /** The job service on the wire, over the task service of this process. What comes in is checked here. */
 import type { HandlerContext, ServiceImpl } from '@connectrpc/connect'
+import type { Clock } from '../core/clock.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { checkJsonText, encodeJson } from '../core/json.ts'
@@ -26,13 +27,17 @@ import type {
   SubmitRequest as Submit,
   TaskEventView,
   TaskService,
+  WatchView,
 } from '../wire/task-service.ts'
 import { checkRunStart } from './run-check.ts'
+import { withSignsOfLife } from './signs-of-life.ts'
 
 /** A wait is a request that stays open: for no longer than a proxy would let it. */
 const LONGEST_WAIT_MS = 30_000
+/** A watch says what it last said when nothing has happened for so long. */
+const QUIET_MS = 5_000
 
-export function jobService(service: TaskService): ServiceImpl<typeof JobService> {
+export function jobService(service: TaskService, clock: Clock): ServiceImpl<typeof JobService> {
   return {
     async submit(request, context) {
       const what = whatOf(request.what)
@@ -79,7 +84,8 @@ export function jobService(service: TaskService): ServiceImpl<typeof JobService>
         : { settled: true, work: fromPlain(WorkSchema, settled.task) }
     },
     async *watch({ id, lastSequence }, { signal }) {
-      for await (const { work, events, ...rest } of service.watch(checkId(id), lastSequence, signal)) {
+      const views = service.watch(checkId(id), lastSequence, signal)
+      for await (const { work, events, ...rest } of withSignsOfLife(views, clock, QUIET_MS, unchanged)) {
         yield {
           ...{ $typeName: 'curfew.v1.WatchResponse', work: fromPlain(WorkSchema, work), ...rest },
           events: events.map(eventToWire),
@@ -132,6 +138,10 @@ export function jobService(service: TaskService): ServiceImpl<typeof JobService>
       return member ? { workflow: fromPlain(MemberSchema, member) } : {}
     },
   }
+}
+
+function unchanged(view: WatchView): WatchView {
+  return { ...view, events: [], truncated: false, below: false }
 }
 
 function eventToWire({ type, taskId, seq, at, ...fields }: TaskEventView) {

@@ -12,8 +12,8 @@ import { planWorkflow } from '../definitions/workflow-plan.ts'
 import { JobRun } from '../graph/job-run.ts'
 import { planOf } from '../graph/start-input.ts'
 
-/** `text`: JSON, checked as such. */
-export function checkRunStart(name: string, text: string, at: string): void {
+/** `text`: JSON, checked as such. `below`: an agent has begun it. */
+export function checkRunStart(name: string, text: string, at: string, { below = false } = {}): void {
   const start = JSON.parse(text) as Record<string, unknown> | null
   const wrong = (why: string) => new CurfewError('invalid_request', `${at}: ${why}`)
   if (!isObject(start)) throw wrong('a run starts with its definition')
@@ -22,7 +22,7 @@ export function checkRunStart(name: string, text: string, at: string): void {
     throw wrong('a run starts with its hash, model and definitions')
   for (const part of ['workflows', 'tasks', 'agents'])
     if (!isObject(definitions[part])) throw wrong(`definitions.${part} must be an object`)
-  if ('depth' in start) throw wrong('a run that somebody starts is below nothing')
+  if ('depth' in start && !below) throw wrong('a run that somebody starts is below nothing')
   try {
     for (const called of Object.values(definitions.workflows as Record<string, WorkflowModel>))
       planWorkflow(called)

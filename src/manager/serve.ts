@@ -22,7 +22,7 @@ export interface ServeOptions {
 export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
   const { clock, logger, service, ready, started } = engine.serving
   const routes = (router: ConnectRouter) => {
-    router.service(JobService, jobService(service))
+    router.service(JobService, jobService(service, clock))
     router.service(WorkerService, workerService(engine.serving))
     router.service(ClusterService, {
       getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),

@@ -171,7 +171,7 @@ function listenPrivately(server: Server, path: string, listening: () => void): v
   try {
     before = process.umask(0o177)
   } catch {
-    // A thread has no mask of its own: it is set right below.
+    before = null // a thread has no mask of its own: it is set right below
   }
   try {
     server.listen(path, listening)
