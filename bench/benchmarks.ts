@@ -1,5 +1,6 @@
 import type { Benchmark } from './benchmark.ts'
 import { agents } from './benchmarks/agents.ts'
+import { attachedWorkers } from './benchmarks/attached-workers.ts'
 import { backlog } from './benchmarks/backlog.ts'
 import { bulk } from './benchmarks/bulk.ts'
 import { cluster } from './benchmarks/cluster.ts'
@@ -14,6 +15,7 @@ import { raw } from './benchmarks/raw.ts'
 import { signals } from './benchmarks/signals.ts'
 import { timeouts } from './benchmarks/timeouts.ts'
 import { waitingAgents } from './benchmarks/waiting-agents.ts'
+import { watch } from './benchmarks/watch.ts'
 
 /** In the order in which they run. */
 export const BENCHMARKS: Record<string, Benchmark> = {
@@ -32,4 +34,6 @@ export const BENCHMARKS: Record<string, Benchmark> = {
   graphs,
   'fan-out': fanOut,
   cluster,
+  'attached-workers': attachedWorkers,
+  watch,
 }

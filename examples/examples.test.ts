@@ -63,6 +63,13 @@ test.concurrent('postgres-workers: the work of a killed process is done by the o
   }
 })
 
+test.concurrent('manager-and-workers: the work of a killed worker is done by the other', async () => {
+  const printed = await runExample('cluster/manager-and-workers.ts')
+  expect(printed).toContain('anna is attached, bert is attached\nanna is killed with -9')
+  expect(printed).toMatch(/number \d+: lost with anna, done again by bert\n/)
+  expect(printed).toContain('the sum of all squares is 506\n1 worker is left, with 0 of 2 slots taken\n')
+})
+
 test.concurrent('postgres-workers: without a database it says how it is called', async () => {
   await expect(runExample('postgres-workers.ts')).rejects.toMatchObject({
     code: 2,
@@ -215,7 +222,7 @@ private_address
 })
 
 test.concurrent('no example is forgotten here', async () => {
-  const folders = ['.', 'workflows', 'jobs'].map(async (folder) => {
+  const folders = ['.', 'cluster', 'workflows', 'jobs'].map(async (folder) => {
     const files = await readdir(path.join(import.meta.dirname, folder))
     return files.filter((file) => file.endsWith('.ts')).map((file) => path.posix.join(folder, file))
   })
@@ -223,6 +230,7 @@ test.concurrent('no example is forgotten here', async () => {
   expect(files.toSorted()).toEqual([
     'agents-on-a-virtual-clock.test.ts',
     'ask-a-person.ts',
+    'cluster/manager-and-workers.ts',
     'deadlines.ts',
     'examples.test.ts',
     'first-good-answer.ts',

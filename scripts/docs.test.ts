@@ -58,6 +58,10 @@ test('the code of every page fits the types', async () => {
   }
 })
 
+test('the README is short', () => {
+  expect(readFileSync(path.join(root, 'README.md'), 'utf8').trimEnd().split('\n').length).toBeLessThan(150)
+})
+
 test.each(pages)('%s: what it links to is there', (page) => {
   const text = readFileSync(path.join(root, page), 'utf8').replaceAll(/^```.*?^```/gms, '')
   const missing = [...text.matchAll(/\]\(([^)\s]+)\)/g)]

@@ -2,7 +2,7 @@
 // types resolve.
 
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { access, constants, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -42,9 +42,10 @@ test('the tarball holds what is published and no tests', async () => {
       'dist/curfew.js',
       'dist/curfew.d.ts',
       'dist/curfew.js.map',
+      'dist/cli/main.js',
     ]),
   )
-  expect(files.filter((file) => /\.test\.|^(src|scripts|bench|examples)$/.test(file))).toEqual([])
+  expect(files.filter((file) => /\.test\.|fixtures|^(src|scripts|bench|examples)$/.test(file))).toEqual([])
 })
 
 test('the example of the README runs and prints what the README says', async () => {
@@ -60,6 +61,23 @@ test('both entry points can be imported', async () => {
     const printed = await command(process.execPath, ['--input-type=module', '--eval', script], project)
     expect(Number(printed), `${name} exports nothing`).toBeGreaterThan(0)
   }
+})
+
+test('the command is installed: it answers, and runs a file', async () => {
+  const bin = path.join(project, 'node_modules/.bin/curfew')
+  await access(bin, constants.X_OK)
+  const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8')) as {
+    version: string
+  }
+  expect(await command(process.execPath, [bin, '--version'], project)).toBe(`${version}\n`)
+  expect(await command(process.execPath, [bin, '--help'], project)).toContain('Usage: curfew')
+  const flow = `name: hello
+nodes: [{ id: say, action_id: say }]
+actions: { say: { kind: shell, command: echo hello, execution: { timeout: 30s } } }
+`
+  await writeFile(path.join(project, 'hello.yml'), flow)
+  const printed = await command(process.execPath, [bin, 'run', 'hello.yml'], project)
+  expect(JSON.parse(printed)).toMatchObject({ stdout: 'hello\n' })
 })
 
 test('the types of both entry points resolve, and the example of the README fits them', async () => {

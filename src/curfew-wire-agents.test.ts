@@ -98,7 +98,7 @@ onEachWire('agents over the wire', (test) => {
   test('fail, time out and are waited for with the same errors', async ({ wire }) => {
     await bothWays(wire, worksOf, async (client, gates, { fails, waits, family }) => {
       const failed = await client.start(fails, 'no_luck')
-      const late = await client.start(waits, null, { timeout: '500ms', warnAt: 1 })
+      const late = await client.start(waits, null, { timeout: '3s', warnAt: 1 })
       await until(() => gates.entered.length === 2)
       const open = await client.start(family, 0)
       return [

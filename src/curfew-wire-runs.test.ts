@@ -35,7 +35,7 @@ output: { all: state.all, held: output }
 `)
   const slow = workflow({
     ...{ name: 'slow', actions: { late } },
-    nodes: [{ id: 'only', actionId: 'late', input: "'slow'", timeout: '30ms' }],
+    nodes: [{ id: 'only', actionId: 'late', input: "'slow'", timeout: '2s' }],
   })
   return { tasks: [echo, hold, late], workflows: [fans, slow], echo, hold, fans, slow }
 }
@@ -49,6 +49,7 @@ onEachWire('workflows over the wire', (test) => {
       const handle = await client.start(fans, { items: ['a', { b: null }, [3]] }, { key: 'k', timeout: '1h' })
       await until(() => gates.entered.includes('held'))
       await until(async () => (await handle.run()).tokens.some(({ status }) => status === 'executing'))
+      await until(async () => (await handle.explain()).waits.length > 0)
       const during = [
         await handle.run(),
         (await handle.explain()).waits.map(({ what, name }) => [what, name]),

@@ -106,7 +106,7 @@ onEachWire('tasks over the wire', (test) => {
     await bothWays(wire, worksOf, async (client, gates, { breaks, hold, shaky, echo }) => {
       const failed = await client.schedule(breaks, 'no_luck')
       const tried = await client.schedule(shaky, null)
-      const total = await client.schedule(hold, 'total', { timeout: '20ms', warnAt: 1 })
+      const total = await client.schedule(hold, 'total', { timeout: '2s', warnAt: 1 })
       const attempt = await client.schedule(hold, 'attempt', {
         ...{ timeout: null, attemptTimeout: '20ms', warnAt: 1 },
       })
@@ -177,7 +177,7 @@ onEachWire('tasks over the wire', (test) => {
     await bothWays(wire, worksOf, async (client, _gates, { echo, hold, breaks }) => {
       await Promise.all((await client.scheduleMany(echo, [1, 2, 3])).map((handle) => handle.result()))
       await shapeOf((await client.schedule(breaks, 'x')).result())
-      await shapeOf((await client.schedule(hold, 'late', { timeout: '10ms', warnAt: 1 })).result())
+      await shapeOf((await client.schedule(hold, 'late', { timeout: '2s', warnAt: 1 })).result())
       await client.schedule(echo, 4, { delay: '1h', queue: 'other' })
       const lists = []
       for (const filter of [

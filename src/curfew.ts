@@ -211,7 +211,7 @@ export class Curfew extends Client {
       endLeftovers: (nodeId) => endLeftovers(nodeId),
     })
     let supervisor: Supervisor | null = null
-    let curfew: Curfew
+    let curfew: Curfew | null = null
     try {
       if (options.witness || needProcesses(tasks)) {
         supervisor = await Supervisor.start({
@@ -246,18 +246,15 @@ export class Curfew extends Client {
         processes,
       })
       curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
-      await engine.start(worker, () => void curfew.close())
-    } catch (error) {
-      await engine.close()
-      await supervisor?.close()
-      throw error
-    }
-    try {
       const file = options.clock || options.listen === false ? null : fileOf(options.store)
+      // An address that cannot be had is told before anything is begun; callers wait until the engine has started.
       await curfew.#listening.start(listen, file === null ? null : socketOf(file), logger)
+      await engine.start(worker, () => void curfew?.close())
       return curfew
     } catch (error) {
-      await curfew.close()
+      if (curfew) await curfew.#listening.close()
+      await engine.close()
+      await supervisor?.close()
       throw error
     }
   }

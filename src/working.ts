@@ -110,8 +110,8 @@ export class WorkerProcess {
     return this.#closed.promise
   }
 
-  /** Resolves with the first attach; rejects when the managers refuse it for a reason that stays. */
-  attached(): Promise<void> {
+  /** Resolves with the first attach, to its address; rejects when the managers refuse it for a reason that stays. */
+  attached(): Promise<string> {
     return this.#manager.attached
   }
 

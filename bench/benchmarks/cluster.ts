@@ -1,47 +1,50 @@
-// Tasks stored beforehand and run by two worker processes, for Curfew through a manager in a third: from the start
-// of the first one until the store knows of none that has not ended.
+// Two worker processes, for Curfew attached to a manager in a third. Tasks that were stored beforehand: the rate
+// while the last four fifths of them are run, until the store knows of none that has not ended. And tasks that are
+// stored while the workers are there: from the schedule call until then.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Benchmark, Place } from '../benchmark.ts'
 import { numbers } from '../benchmark.ts'
 import type { Child } from '../child.ts'
-import { sharedNow, startChild } from '../child.ts'
-import type { BeginOrder, Ran } from '../cluster-process.ts'
+import { startChild } from '../child.ts'
+import type { BeginOrder } from '../cluster-process.ts'
 import { probeDatabase } from '../database-probe.ts'
 import { countPostgresCpu } from '../process-usage.ts'
 
 const WORKERS = 2
-/** Of each worker. */
+/** Tasks that a worker has at a time. */
 const CONCURRENCY = 500
-const LOOK_EVERY_MS = 5
+const WARM_UP = 20_000
+const STORED = 60_000
+const SCHEDULED = 20_000
+/** Of what was stored: engines that have just been opened still load and compile. */
+const NOT_MEASURED = 0.2
+const LOOK_EVERY_MS = 20
 
 const perThousand = (who: string) =>
   ({ label: `ms of ${who} for 1,000`, better: 'lower', digits: 0, compared: false }) as const
 
 export const cluster: Benchmark = {
-  title: 'no-op tasks stored beforehand (20,000), run by two worker processes',
+  title: 'no-op tasks run by two worker processes: stored beforehand (60,000), and stored meanwhile (20,000)',
   rounds: 5,
   metrics: {
     tasksPerSecond: { label: 'tasks/s', better: 'higher', digits: 0 },
     managerMs: perThousand('the manager'),
     workersMs: perThousand('the workers'),
     postgresMs: perThousand('PostgreSQL'),
+    scheduledPerSecond: { label: 'scheduled and run/s', better: 'higher', digits: 0 },
   },
   async run(place) {
-    const count = place.quick ? 5_000 : 20_000
     const processes = await openProcesses(place)
-    // As in bulk, the third run is measured.
-    await processes.run(count)
-    await processes.run(count)
-    const { seconds, manager, workers, postgres } = await processes.run(count)
-    await processes.close()
-    const each = (ms: number | null) => (ms === null ? 'none' : (ms / count) * 1000)
-    return {
-      tasksPerSecond: count / seconds,
-      managerMs: each(manager),
-      workersMs: each(workers),
-      postgresMs: each(postgres),
+    const size = (count: number) => (place.quick ? count / 10 : count)
+    for (let i = 0; i < 2; i++) {
+      await processes.runStored(size(WARM_UP))
+      await processes.end()
     }
+    const { tasksPerSecond, ...usage } = await processes.runStored(size(STORED))
+    const scheduledPerSecond = await processes.runScheduled(size(SCHEDULED))
+    await processes.close()
+    return { tasksPerSecond, ...usage, scheduledPerSecond }
   },
 }
 
@@ -54,21 +57,41 @@ async function openProcesses({ contender, store, loadCluster }: Place) {
   const workers = await Promise.all(numbers(WORKERS).map(start))
   const probe = await probeDatabase(store)
   const order: BeginOrder = { contender, store, manager: url, concurrency: CONCURRENCY }
+  const all = <T>(method: string, argument?: unknown) =>
+    Promise.all(workers.map((worker) => worker.ask<T>(method, argument)))
+  const ran = async () => sum(await all<number>('ran'))
+  const untilRan = async (count: number) => {
+    for (;;) {
+      const now = await ran()
+      if (now >= count) return now
+      await sleep(LOOK_EVERY_MS)
+    }
+  }
+  const untilEnded = async () => {
+    while ((await probe.value<number>(cluster.unfinished)) > 0) await sleep(1)
+  }
   return {
-    async run(count: number) {
+    async runStored(count: number) {
       await client.schedule(count)
-      const countPostgres = await countPostgresCpu(probe)
-      const before = await usageOf(manager, workers)
-      const unfinished = () => probe.value<number>(cluster.unfinished)
-      const seconds = await timed(workers, order, { count, unfinished })
-      const after = await usageOf(manager, workers)
-      const postgres = (await countPostgres?.()) ?? null
-      await Promise.all(workers.map((worker) => worker.ask('end')))
-      return {
-        ...{ seconds, postgres, workers: after.workers - before.workers },
-        manager: manager && after.manager - before.manager,
-      }
+      await all('begin', order)
+      const before = await untilRan(count * NOT_MEASURED)
+      const startedAt = performance.now()
+      const usage = await countUsage({ manager, workers, postgres: await countPostgresCpu(probe) })
+      await untilRan(count)
+      await untilEnded()
+      const seconds = (performance.now() - startedAt) / 1000
+      const measured = count - before
+      return { tasksPerSecond: measured / seconds, ...(await usage(measured)) }
     },
+    async runScheduled(count: number) {
+      const before = await ran()
+      const startedAt = performance.now()
+      await client.schedule(count)
+      await untilRan(before + count)
+      await untilEnded()
+      return count / ((performance.now() - startedAt) / 1000)
+    },
+    end: () => all('end'),
     async close() {
       await client.close()
       await probe.end()
@@ -77,29 +100,28 @@ async function openProcesses({ contender, store, loadCluster }: Place) {
   }
 }
 
-async function usageOf(manager: Child | null, workers: readonly Child[]) {
-  const usages = await Promise.all(workers.map((worker) => worker.usage()))
-  return { manager: (await manager?.usage())?.cpuMs ?? 0, workers: sum(usages, ({ cpuMs }) => cpuMs) }
-}
-
-/** Opening an engine is not what is measured: the time counts from the first task that starts. */
-async function timed(
-  workers: readonly Child[],
-  order: BeginOrder,
-  { count, unfinished }: { count: number; unfinished(): Promise<number> },
-): Promise<number> {
-  await Promise.all(workers.map((worker) => worker.ask('begin', order)))
-  for (;;) {
-    const ran = await Promise.all(workers.map((worker) => worker.ask<Ran>('ran')))
-    if (sum(ran, (one) => one.count) < count) {
-      await sleep(LOOK_EVERY_MS)
-      continue
+/** Of the processor, from now on, for a thousand tasks. */
+async function countUsage(of: {
+  manager: Child | null
+  workers: readonly Child[]
+  postgres: (() => Promise<number>) | null
+}) {
+  const read = async () => ({
+    manager: (await of.manager?.usage())?.cpuMs ?? 0,
+    workers: sum((await Promise.all(of.workers.map((worker) => worker.usage()))).map(({ cpuMs }) => cpuMs)),
+  })
+  const before = await read()
+  return async (tasks: number) => {
+    const after = await read()
+    const each = (ms: number) => (ms / tasks) * 1000
+    return {
+      managerMs: of.manager ? each(after.manager - before.manager) : 'none',
+      workersMs: each(after.workers - before.workers),
+      postgresMs: of.postgres ? each(await of.postgres()) : 'not measured',
     }
-    while ((await unfinished()) > 0) await sleep(1)
-    return (sharedNow() - Math.min(...ran.map(({ firstAt }) => firstAt ?? Infinity))) / 1000
   }
 }
 
-function sum<T>(items: readonly T[], of: (item: T) => number): number {
-  return items.reduce((total, item) => total + of(item), 0)
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0)
 }

@@ -5,8 +5,6 @@
 import { expect } from 'vitest'
 import type { ConnectedCurfew, TaskView } from '../../src/curfew.ts'
 import { findOverlaps, spansOf } from '../chaos/attempt-spans.ts'
-import { journalOf } from '../engine-process.ts'
-import { readJournal } from '../journal.ts'
 import type { Cluster } from './cluster.ts'
 
 /** The wall clocks of the store and of a handler are one machine's, read at two moments. */
@@ -33,7 +31,7 @@ export async function auditAndClose(
   const open = works.filter(({ settled, parked }) => !settled || parked !== null)
   expect(open.map(({ id, name, status, parked }) => ({ id, name, status, parked }))).toEqual([])
 
-  const facts = readJournal(journalOf(cluster.scratch))
+  const facts = cluster.journal.read()
   const overlaps = findOverlaps(spansOf(facts)).filter(({ taskId }) => !overlapping.includes(taskId))
   expect(overlaps).toEqual([])
   const early = facts.filter(

@@ -122,10 +122,10 @@ export const workflows = [pair]
 /** So long the first time, then at once. */
 async function mark(ctx: AgentContext, effect: string, ms: number): Promise<void> {
   const journal = process.env.FAULTS_JOURNAL ?? ''
-  await ctx.run(effect, async () => {
+  await ctx.run(effect, async ({ signal }) => {
     const again = effectsOf(ctx.agentId, effect) > 0
     note(journal, { type: 'effect_started', agentId: ctx.agentId, effect })
-    if (!again) await pause(ms)
+    if (!again) await pause(ms, null, { signal })
     note(journal, { type: 'effect_ended', agentId: ctx.agentId, effect })
   })
 }

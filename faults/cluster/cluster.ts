@@ -11,11 +11,11 @@ import type { ConnectedCurfew, TaskEventView } from '../../src/curfew.ts'
 import { Curfew } from '../../src/curfew.ts'
 import { journalOf } from '../engine-process.ts'
 import type { Fact } from '../journal.ts'
-import { readJournal } from '../journal.ts'
 import { Scratch } from '../scratch.ts'
 import { until } from '../wait.ts'
 import { agents, tasks, workflows } from './cluster-work.ts'
 import { FaultyProxy } from './faulty-proxy.ts'
+import { JournalFollower } from './journal-follower.ts'
 import { Member } from './member.ts'
 
 /** A worker that no manager renews stops its attempts after this. */
@@ -25,6 +25,7 @@ export const LEASE_MS = 10_000
 
 export class Cluster {
   readonly scratch = new Scratch()
+  readonly journal = new JournalFollower(journalOf(this.scratch))
   readonly #port: number
   readonly #store: string
   readonly #ends: (() => Promise<unknown>)[] = []
@@ -57,15 +58,29 @@ export class Cluster {
     return this.#manager
   }
 
-  async startManager(): Promise<Member> {
-    const options = { store: this.#store, port: this.#port }
-    this.#manager = await this.#startMember('manager-program.ts', options)
-    return this.#manager
+  /** A process that has only to open to be the manager. */
+  prepareManager(): Promise<Member> {
+    return this.#prepare('manager-program.ts', { store: this.#store, port: this.#port })
+  }
+
+  async startManager(prepared?: Member): Promise<void> {
+    this.#manager = prepared ?? (await this.prepareManager())
+    await this.#manager.open()
   }
 
   /** `via`: through this proxy. */
-  startWorker({ concurrency = 20, via }: { concurrency?: number; via?: FaultyProxy } = {}): Promise<Member> {
-    return this.#startMember('worker-program.ts', { managers: [via?.url ?? this.url], concurrency })
+  prepareWorker({
+    concurrency = 20,
+    via,
+  }: {
+    concurrency?: number
+    via?: FaultyProxy
+  } = {}): Promise<Member> {
+    return this.#prepare('worker-program.ts', { managers: [via?.url ?? this.url], concurrency })
+  }
+
+  async startWorker(options?: Parameters<Cluster['prepareWorker']>[0]): Promise<Member> {
+    return (await this.prepareWorker(options)).open()
   }
 
   async connect(via?: FaultyProxy): Promise<ConnectedCurfew> {
@@ -81,13 +96,13 @@ export class Cluster {
   }
 
   facts(type: string, id?: string): Fact[] {
-    return readJournal(journalOf(this.scratch)).filter(
-      (fact) => fact.type === type && (id === undefined || fact.taskId === id),
-    )
+    return this.journal
+      .read()
+      .filter((fact) => fact.type === type && (id === undefined || fact.taskId === id))
   }
 
   /** Waits until this attempt of each of these has started. */
-  async started(ids: readonly string[], { attempt = 1, within = 30_000 } = {}): Promise<Fact[]> {
+  async started(ids: readonly string[], { attempt = 1, within = 60_000 } = {}): Promise<Fact[]> {
     return until(`attempt ${attempt} of ${ids.length} tasks has started`, within, () => {
       const found = this.facts('attempt_started').filter(
         (fact) => fact.attempt === attempt && ids.includes(fact.taskId ?? ''),
@@ -110,8 +125,8 @@ export class Cluster {
     await this.scratch.remove()
   }
 
-  async #startMember(program: string, options: object): Promise<Member> {
-    const member = await Member.start(this.scratch, program, options)
+  async #prepare(program: string, options: object): Promise<Member> {
+    const member = await Member.prepare(this.scratch, program, options)
     this.#members.push(member)
     return member
   }

@@ -15,6 +15,8 @@ interface Rules {
   /** Lost, without anybody being told. */
   loseUp: Rule
   loseDown: Rule
+  /** The request is lost, and its connection is cut. */
+  cutUp: Rule
   /** Kept until it is let through, in both directions. */
   hold: boolean
   /** New connections are refused. */
@@ -32,6 +34,7 @@ const NEVER: Rule = () => false
 const NO_RULES: Rules = {
   loseUp: NEVER,
   loseDown: NEVER,
+  cutUp: NEVER,
   hold: false,
   refuse: false,
   delay: null,
@@ -62,10 +65,6 @@ export class FaultyProxy {
 
   get url(): string {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
-  }
-
-  get rules(): Rules {
-    return this.#rules
   }
 
   /** From now on these rules hold, and no others. */
@@ -159,8 +158,10 @@ class Connection {
   #fromClient(bytes: Buffer): void {
     const rules = this.#hooks.rules()
     for (const { path, raw } of this.#reader.read(bytes)) {
-      if (raw === null) this.#path = path
-      else {
+      if (raw === null) {
+        this.#path = path
+        if (rules.cutUp(path)) return this.end()
+      } else {
         if (rules.duplicate(path)) this.#hooks.duplicate(path, raw)
         this.#answerLost = rules.loseAnswer(path)
       }

@@ -5,11 +5,11 @@ import type { ConnectedCurfew, WatchView } from '../../src/curfew.ts'
 import { monotonicMs } from '../journal.ts'
 import { until } from '../wait.ts'
 import type { Cluster } from './cluster.ts'
-import { clusterTest as test } from './cluster.ts'
+import { eventsOf, clusterTest as test } from './cluster.ts'
 import { auditAndClose } from './cluster-audit.ts'
 import { apart, pair, planner, wait } from './cluster-work.ts'
 
-const LIMIT = { timeout: 120_000 }
+const LIMIT = { timeout: 180_000 }
 const LONG = 120_000
 
 async function watchToItsEnd(client: ConnectedCurfew, id: string, seen: WatchView[]): Promise<void> {
@@ -18,16 +18,17 @@ async function watchToItsEnd(client: ConnectedCurfew, id: string, seen: WatchVie
 
 /** Work of every kind goes through a restart, and nothing of it is done twice. */
 async function restart(cluster: Cluster): Promise<void> {
-  await Promise.all([cluster.startWorker(), cluster.startWorker()])
+  const [next] = await Promise.all([cluster.prepareManager(), cluster.startWorker(), cluster.startWorker()])
   const client = await cluster.connect()
+  const separate = await client.schedule(apart, { ms: [10_000] })
+  const planned = await client.start(planner, { ms: 10_000 })
+  await cluster.started([separate.id])
+  await until('the side effect runs', 20_000, () => cluster.facts('effect_started').length > 0)
   const running = await client.scheduleMany(wait, Array(4).fill({ ms: [7_000] }))
-  const separate = await client.schedule(apart, { ms: [7_000] })
   const limited = await client.schedule(wait, { ms: [LONG] }, { timeout: '8s' })
-  const planned = await client.start(planner, { ms: 6_000 })
   const paired = await client.start(pair, { ms: [4_000] })
   const ids = [...running, separate, limited].map(({ id }) => id)
   await cluster.started(ids)
-  await until('the side effect runs', 20_000, () => cluster.facts('effect_started').length > 0)
   const { deadlineAt } = await limited.view()
   // X4: both are open when the manager dies.
   const result = running[0]?.result()
@@ -36,7 +37,7 @@ async function restart(cluster: Cluster): Promise<void> {
   await until('the watch has begun', 10_000, () => seen.length > 0)
 
   await cluster.manager.kill()
-  await cluster.startManager()
+  await cluster.startManager(next)
 
   expect(await result).toMatchObject({ attempt: 1 })
   await watching
@@ -53,6 +54,9 @@ async function restart(cluster: Cluster): Promise<void> {
   expect(await paired.result()).toEqual({ first: 1, second: 1 })
   await expect(limited.result()).rejects.toMatchObject({ code: 'task_timed_out' })
   expect(await limited.view()).toMatchObject({ attempts: 1, deadlineAt, receipt: 'aborted' })
+  const [fired] = await eventsOf(client, limited.id, 'task_timed_out')
+  expect(fired).toMatchObject({ deadlineAt, kind: 'total' })
+  expect(fired?.lateMs).toBeLessThan(3_000)
   // One attempt each, in the process that began it.
   for (const id of ids) expect(cluster.facts('attempt_started', id)).toHaveLength(1)
   await auditAndClose(cluster, client)
@@ -61,12 +65,13 @@ async function restart(cluster: Cluster): Promise<void> {
 async function restartUnderLoad(cluster: Cluster): Promise<void> {
   await Promise.all([cluster.startWorker({ concurrency: 10 }), cluster.startWorker({ concurrency: 10 })])
   const client = await cluster.connect()
+  const next = await cluster.prepareManager()
   const handles = await client.scheduleMany(wait, Array(500).fill({ ms: [20] }))
   const ids = handles.map(({ id }) => id)
   await until('a part of them is done', 30_000, () => cluster.facts('attempt_ended').length > 80)
   const killedAt = await cluster.manager.kill()
   const before = cluster.facts('attempt_ended').length
-  await cluster.startManager()
+  await cluster.startManager(next)
   for (const id of ids) await client.task(id).result({ timeout: '1m' })
   const tookMs = monotonicMs() - killedAt
   const { tasks } = await client.list({ name: 'wait', limit: 1_000 })
@@ -82,9 +87,15 @@ async function restartUnderLoad(cluster: Cluster): Promise<void> {
   await auditAndClose(cluster, client)
 }
 
-describe.concurrent('a manager that is killed and comes back', LIMIT, () => {
-  test('W2, X4: attempts, an agent and a workflow go on (SQLite)', ({ file }) => restart(file))
-  test('W2, X4: attempts, an agent and a workflow go on (PostgreSQL)', ({ postgres }) => restart(postgres))
-  test('500 short tasks complete once each (SQLite)', ({ file }) => restartUnderLoad(file))
-  test('500 short tasks complete once each (PostgreSQL)', ({ postgres }) => restartUnderLoad(postgres))
+// One pair after the other: whoever comes back has to do it in time.
+describe('a manager that is killed and comes back', LIMIT, () => {
+  test.concurrent('W2, X4: attempts, an agent and a workflow go on (SQLite)', ({ file }) => restart(file))
+  test.concurrent('W2, X4: attempts, an agent and a workflow go on (PostgreSQL)', ({ postgres }) =>
+    restart(postgres))
+})
+
+describe('a manager that is killed under load', LIMIT, () => {
+  test.concurrent('500 short tasks complete once each (SQLite)', ({ file }) => restartUnderLoad(file))
+  test.concurrent('500 short tasks complete once each (PostgreSQL)', ({ postgres }) =>
+    restartUnderLoad(postgres))
 })

@@ -18,10 +18,10 @@ export class Member {
   readonly #exited: Promise<unknown>
   readonly #said: string[] = []
 
-  /** Resolves when it is ready. */
-  static async start(scratch: Scratch, program: string, options: object): Promise<Member> {
+  /** Loaded, and open only when `open` is called: that takes no time then. */
+  static async prepare(scratch: Scratch, program: string, options: object): Promise<Member> {
     const member = new Member(scratch, program, options)
-    await member.#ready()
+    await member.#says('loaded')
     return member
   }
 
@@ -43,12 +43,18 @@ export class Member {
     this.#exited = once(this.#child, 'exit')
   }
 
-  async #ready(): Promise<void> {
+  async open(): Promise<this> {
+    this.#child.send('open')
+    await this.#says('opened')
+    return this
+  }
+
+  async #says(word: 'loaded' | 'opened'): Promise<void> {
     const ended = this.#exited.then(() => {
-      throw new Error(`process ${this.pid} ended before it was ready:\n${this.#said.join('')}`)
+      throw new Error(`process ${this.pid} ended before it had ${word}:\n${this.#said.join('')}`)
     })
     ended.catch(() => undefined) // it may end at any time after that
-    await within('the process is ready', START_MS, Promise.race([once(this.#child, 'message'), ended]))
+    await within(`the process has ${word}`, START_MS, Promise.race([once(this.#child, 'message'), ended]))
   }
 
   get pid(): number {

@@ -1,24 +1,15 @@
-/** A worker with everything in `cluster-work.ts`. Its options are the first argument; it closes when its channel says so. */
+/** A worker with everything in `cluster-work.ts`. Its options are the first argument; it opens and closes when it is told. */
 import { Curfew } from '../../src/curfew.ts'
 import { agents, tasks, workflows } from './cluster-work.ts'
-
-export interface WorkerOptions {
-  managers: string[]
-  concurrency: number
-  labels?: Record<string, string>
-}
+import { obey } from './obey.ts'
 
 // For the handlers in processes of their own.
 process.env.FAULTS_OWNER = String(process.pid)
 
-const options = JSON.parse(process.argv[2] ?? '{}') as WorkerOptions
-const worker = await Curfew.work({ ...options, tasks, agents, workflows, witness: true })
+const options = JSON.parse(process.argv[2] ?? '{}') as { managers: string[]; concurrency: number }
 
-process.on('disconnect', () => process.exit(1))
-process.on('message', async () => {
-  await worker.close()
-  process.removeAllListeners('disconnect')
-  process.disconnect()
+obey(async () => {
+  const worker = await Curfew.work({ ...options, tasks, agents, workflows, witness: true })
+  await worker.attached()
+  return worker
 })
-await worker.attached()
-process.send?.('ready')

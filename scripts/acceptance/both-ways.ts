@@ -96,7 +96,7 @@ const ID = /\b[tgwjnarq]_[0-9a-z]{26}\b/g
 const LENGTH = /\b(\d+(\.\d+)?(ms|s|m|h|d))+\b/g
 
 /** Ids by the order in which they appear, times as their names. */
-export function plainly(value: unknown): unknown {
+function plainly(value: unknown): unknown {
   const ids = new Map<string, string>()
   const idOf = (id: string) => {
     const known = ids.get(id) ?? `${id[0]}#${ids.size}`

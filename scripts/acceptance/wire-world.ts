@@ -5,6 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import pg from 'pg'
 import { test as base, describe, expect, inject, vi } from 'vitest'
 import type { ConnectedCurfew, Logger, OpenOptions, WorkerProcess } from '../../src/curfew.ts'
 import { Curfew } from '../../src/curfew.ts'
@@ -77,6 +78,26 @@ export class WireWorld {
     return worker
   }
 
+  /** Statements past the engine: on PostgreSQL at any time, on a file only while no engine has it open. */
+  async sql(text: string, ...values: string[]): Promise<Record<string, unknown>[]> {
+    if (this.kind === 'file') {
+      const { DatabaseSync } = await import('node:sqlite')
+      const database = new DatabaseSync(this.store)
+      try {
+        return database.prepare(text.replaceAll('curfew.', '').replaceAll(/\$(\d)/g, '?$1')).all(...values)
+      } finally {
+        database.close()
+      }
+    }
+    const client = new pg.Client({ connectionString: this.store })
+    await client.connect()
+    try {
+      return (await client.query(text, values)).rows
+    } finally {
+      await client.end()
+    }
+  }
+
   atEnd(close: () => Promise<unknown>): void {
     this.#closings.push(close)
   }
@@ -93,7 +114,7 @@ export class WireWorld {
   }
 }
 
-export function urlOf(to: Curfew | string): string {
+function urlOf(to: Curfew | string): string {
   if (typeof to === 'string') return to
   const [first] = to.addresses
   if (first === undefined) throw new Error('this engine does not listen')

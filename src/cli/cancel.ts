@@ -30,7 +30,7 @@ const WORDS: Record<Exclude<CancelAnswer, 'not_found'>, string> = {
 
 export function cancelCommand(io: Io): Command {
   const command = new Command('cancel')
-    .description('Stop work and everything below it.')
+    .description('stop work and everything below it')
     .argument('<id>', 'of the work')
     .option('--workflow <id>', 'of a job: only this one of its workflows, and those that depend on it')
     .option('--no-dependents', 'with --workflow: it alone')

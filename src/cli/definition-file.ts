@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { CurfewError } from '../core/errors.ts'
-import { parseText } from '../definitions/definition-text.ts'
+import { definitionKind } from '../definitions/definition-kind.ts'
 import type { JobDefinition } from '../definitions/job.ts'
 import { validateJob } from '../definitions/job.ts'
 import type { Problem } from '../definitions/problem.ts'
@@ -51,18 +51,13 @@ export function refuseForJob(
   if (timeout !== undefined) throw usageError(`--timeout: ${file} is a job; its timeout stands in it`)
 }
 
-/** A job has workflows. What cannot be read is a workflow, whose problems are told. */
 function kindOf(file: string, text: string): 'workflow' | 'job' {
-  const value = parseText(text).root?.value
-  if (typeof value !== 'object' || value === null) return 'workflow'
-  const { mode } = value as { mode?: unknown }
-  if (mode === 'mapreduce' || mode === 'MapReduce') {
-    throw new CurfewError('not_yet', `${file} is a map-reduce file: these cannot be run or checked yet`, {
-      hint: 'A workflow with foreach and a join does the same for tasks, agents and shell commands.',
-      fields: { file },
-    })
-  }
-  return Object.hasOwn(value, 'workflows') ? 'job' : 'workflow'
+  const kind = definitionKind(text)
+  if (kind !== 'mapreduce') return kind
+  throw new CurfewError('not_yet', `${file} is a map-reduce file: these cannot be run or checked yet`, {
+    hint: 'A workflow with foreach and a join does the same for tasks, agents and shell commands.',
+    fields: { file },
+  })
 }
 
 export async function readTextFile(io: Io, file: string): Promise<string> {

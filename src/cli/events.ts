@@ -19,7 +19,7 @@ interface EventsFlags extends Flags {
 
 export function eventsCommand(io: Io): Command {
   const command = new Command('events')
-    .description('Print what has happened to work, one event a line.')
+    .description('print what has happened to work, one event a line')
     .argument('<id>', 'of the work')
     .option('-f, --follow', 'go on until it has ended')
     .option('--after <sequence>', 'only what came after this one')

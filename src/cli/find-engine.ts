@@ -37,7 +37,12 @@ export interface Engine {
 /** What a command wants of a store that nobody works on. */
 export type Need = 'read' | 'write'
 
-export type Place = { managers: readonly string[] } | { store: string; isFile: boolean }
+export interface StorePlace {
+  store: string
+  isFile: boolean
+}
+
+export type Place = { managers: readonly string[] } | StorePlace
 
 const NEVER = new AbortController().signal
 const NOWHERE = { addresses: [], gone: NEVER, standsStill: false }
@@ -46,6 +51,7 @@ const LOOK_AGAIN_MS = 50
 /** A process that has just taken the store says a moment later where it listens. */
 const LISTENS_WITHIN_MS = 3_000
 const LOOK_FOR_HOLDER_MS = 250
+const FREE_WITHIN_MS = 5_000
 /** A process whose connections are cut is seen to be gone in this time. */
 const GONE_WITHIN_MS = 2_000
 /** What a client is told when whoever it talks to is closing or gone. */
@@ -75,9 +81,11 @@ export async function withEngine<T>(
   }
 }
 
-/** The process that was asked has gone; whatever else there is can be asked. */
+/** The process that was asked has gone, or one has come; whatever there is now can be asked. */
 export async function isLost(io: Io, { via, gone }: Engine, error: unknown): Promise<boolean> {
-  if (via !== 'process' || !(error instanceof CurfewError) || !LOST.includes(error.code)) return false
+  if (!(error instanceof CurfewError) || !LOST.includes(error.code)) return false
+  if (via === 'reader') return error.code === 'store_unavailable'
+  if (via !== 'process') return false
   await sleep(io.clock, GONE_WITHIN_MS, gone)
   return gone.aborted
 }
@@ -85,6 +93,10 @@ export async function isLost(io: Io, { via, gone }: Engine, error: unknown): Pro
 export async function findEngine(io: Io, config: Config, need: Need): Promise<Engine> {
   const place = placeOf(io, config)
   if ('managers' in place) return connectManagers(io, place.managers, config)
+  return onceFree(io, FREE_WITHIN_MS, () => findStore(io, config, place, need))
+}
+
+async function findStore(io: Io, config: Config, place: StorePlace, need: Need): Promise<Engine> {
   const process = await findProcess(io, place)
   if (process) return process
   if (need === 'write') {
@@ -94,9 +106,23 @@ export async function findEngine(io: Io, config: Config, need: Need): Promise<En
   }
   const { Curfew } = await import('../curfew.ts')
   const reader = await Curfew.read(place.store, { clock: io.clock, logger: storeLogger(config.settings.log) })
-  const who = place.isFile ? place.store : 'the database'
-  const standsStill = place.isFile
-  return { client: reader, via: 'reader', who, ...NOWHERE, standsStill, close: () => reader.close() }
+  const close = () => reader.close()
+  return { client: reader, via: 'reader', who: nameOf(place), ...NOWHERE, standsStill: place.isFile, close }
+}
+
+/** A process that is closing has the store for a moment more, or another one was faster to take it. */
+export async function onceFree(io: Io, withinMs: number, open: () => Promise<Engine>): Promise<Engine> {
+  const until = io.clock.monotonic() + withinMs
+  for (;;) {
+    try {
+      return await open()
+    } catch (error) {
+      const held =
+        error instanceof CurfewError && error.code === 'store_unavailable' && 'file' in error.fields
+      if (!held || io.clock.monotonic() >= until) throw error
+    }
+    await sleep(io.clock, LOOK_AGAIN_MS)
+  }
 }
 
 /** Managers or a store: the one that was said more plainly. */
@@ -124,7 +150,7 @@ export async function connectManagers(io: Io, managers: readonly string[], confi
 }
 
 /** The process that works on a file, over its socket; null when there is none. */
-export async function findProcess(io: Io, place: { store: string; isFile: boolean }): Promise<Engine | null> {
+export async function findProcess(io: Io, place: StorePlace): Promise<Engine | null> {
   if (!place.isFile) return null
   const { Curfew, findHolder } = await import('../curfew.ts')
   const until = io.clock.monotonic() + LISTENS_WITHIN_MS
@@ -174,13 +200,13 @@ function watchHolder(io: Io, isThere: () => boolean, closed: AbortSignal): Abort
 /** Takes the store: this process works on it until it is closed. */
 export async function openOwn(
   { settings }: Config,
-  place: { store: string },
+  place: StorePlace,
   options: Omit<OpenOptions, 'store' | 'clock' | 'logger'>,
 ): Promise<Engine> {
   const { Curfew } = await import('../curfew.ts')
   const logger = storeLogger(settings.log)
   const client = await Curfew.open({ store: place.store, logger, ...options })
-  return { client, via: 'own', who: place.store, ...NOWHERE, close: () => client.close() }
+  return { client, via: 'own', who: nameOf(place), ...NOWHERE, close: () => client.close() }
 }
 
 /** Whoever looks at open work of a store that stands still should know. */
@@ -190,6 +216,11 @@ async function tellNobodyWorks(io: Io, { client, who }: Engine): Promise<void> {
   const colours = new Colours(io, io.stderr)
   const note = `Nobody works on ${printable(path.relative(io.cwd, who) || who)}: what is open there stands still.`
   io.stderr.write(`${colours.dim(note)}\n`)
+}
+
+/** The address of a database may hold a password. */
+function nameOf({ store, isFile }: StorePlace): string {
+  return isFile ? store : 'the database'
 }
 
 function noStore(store: string): CurfewError {

@@ -1,4 +1,4 @@
-/** `curfew list`: work, newest first. */
+/** `curfew list`: work, by kind, the newest first. */
 import { Command } from 'commander'
 import type { ListOptions } from '../client/client.ts'
 import { MAX_PAGE } from '../core/limits.ts'
@@ -31,7 +31,7 @@ interface ListFlags extends Flags {
 
 export function listCommand(io: Io): Command {
   const command = new Command('list')
-    .description('List work, newest first.')
+    .description('list work: by kind, and the newest first')
     .option('--status <status>', `one or more of ${TASK_STATUSES.join(', ')}`, collect)
     .option('--kind <kind>', KINDS.join(', '))
     .option('--name <name>', 'of its definition')

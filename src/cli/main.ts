@@ -53,7 +53,7 @@ export async function makeProgram(io: Io): Promise<Command> {
   const program = new Command('curfew')
     .description('Durable jobs and workflows whose deadlines hold.')
     .version(readVersion(), '--version', 'print the version')
-    .helpCommand('help [command]', 'How a command is called.')
+    .helpCommand('help [command]', 'how a command is called')
     .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
@@ -86,8 +86,10 @@ function readVersion(): string {
 }
 
 if (import.meta.main) {
-  const io = processIo()
-  const code = await main(process.argv.slice(2), io)
-  // What a module holds open, or a handler that ignores its signal, would keep the process for ever.
-  process.stdout.write('', () => process.stderr.write('', () => process.exit(code)))
+  process.exitCode = await main(process.argv.slice(2), processIo())
+  // A handler that ignores its signal would keep the process for ever; what was printed has to get out first.
+  for (const stream of [process.stdout, process.stderr]) {
+    if (stream.writable) await new Promise<void>((resolve) => stream.write('', () => resolve()))
+  }
+  process.exit()
 }

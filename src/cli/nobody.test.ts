@@ -1,4 +1,4 @@
-import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { copyFile, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -69,9 +69,15 @@ test('resume --no-wait of what is not parked is refused', async () => {
 })
 
 test('submit stores it, and nobody runs it', async () => {
-  const { code, out } = await curfew(['submit', 'task', 'double', '--input', '4', '--module', 'tasks.ts'], { cwd })
+  const { code, out } = await curfew(['submit', 'task', 'double', '--input', '4', '--module', 'tasks.ts'], {
+    cwd,
+  })
   expect(code).toBe(0)
-  expect(await document('status', out.trim())).toMatchObject({ name: 'double', status: 'pending', attempts: 0 })
+  expect(await document('status', out.trim())).toMatchObject({
+    name: 'double',
+    status: 'pending',
+    attempts: 0,
+  })
   const flow = await document('submit', 'double.yml', '--input', '4', '--module', 'tasks.ts')
   expect(await document('status', flow.id as string)).toMatchObject({ kind: 'workflow', output: null })
 })
@@ -82,7 +88,9 @@ test('submit of a name that nobody here knows is refused', async () => {
 })
 
 test('submit --wait is refused before anything is stored: it would wait for ever', async () => {
-  const { code, err } = await curfew(['submit', 'double.yml', '--wait', '--module', 'tasks.ts', '--json'], { cwd })
+  const { code, err } = await curfew(['submit', 'double.yml', '--wait', '--module', 'tasks.ts', '--json'], {
+    cwd,
+  })
   expect([code, JSON.parse(err)]).toMatchObject([1, { error: { code: 'nobody_works' } }])
   expect(await document('list', '--name', 'double-flow')).toMatchObject({ works: [] })
 })
@@ -94,6 +102,29 @@ test('submit makes a store that is not there', async () => {
 
 test('resume takes the store and works on it to the end', async () => {
   await document('signal', ids.asking, 'answer', '"yes"')
+  const { code, out } = await curfew(['resume', ids.asking, '--module', 'tasks.ts'], { cwd })
+  expect([code, out]).toEqual([0, '"yes"\n'])
+})
+
+test('work that is parked stops a resume, and goes on with the next', async () => {
+  await writeFile(
+    path.join(cwd, 'changed.ts'),
+    `import { agent } from '${path.join(import.meta.dirname, '../curfew.ts')}'
+export default agent({ name: 'ask', timeout: '1h', run: async (_, ctx) => { await ctx.sleep('1s'); return 1 } })
+`,
+  )
+  await document('signal', ids.asking, 'answer', '"yes"')
+  const stopped = await curfew(
+    ['resume', ids.asking, '--module', 'changed.ts', '--log', 'silent', '--json'],
+    { cwd },
+  )
+  expect(stopped.code).toBe(1)
+  expect(JSON.parse(stopped.err.split('\n').find((line) => line.startsWith('{"error')) ?? '')).toMatchObject({
+    ...{ error: { code: 'parked', hint: expect.stringContaining(`curfew resume ${ids.asking}`) } },
+  })
+  expect(await document('list', '--parked')).toMatchObject({ works: [{ id: ids.asking }] })
+  expect((await curfew(['resume', ids.asking, '--no-wait'], { cwd })).out).toBe(`${ids.asking} goes on.\n`)
+  expect(await document('list', '--parked')).toMatchObject({ works: [] })
   const { code, out } = await curfew(['resume', ids.asking, '--module', 'tasks.ts'], { cwd })
   expect([code, out]).toEqual([0, '"yes"\n'])
 })

@@ -23,14 +23,8 @@ export function clientOptions(command: Command): Command {
 
 /** `--x a --x b` and `--x a,b` are the same. */
 export function collect(value: string, before: string[] = []): string[] {
-  return [...before, ...splitNames(value)]
-}
-
-export function splitNames(text: string): string[] {
-  return text
-    .split(',')
-    .map((part) => part.trim())
-    .filter((part) => part !== '')
+  const names = value.split(',').map((part) => part.trim())
+  return [...before, ...names.filter((name) => name !== '')]
 }
 
 export function wholeNumber(text: string, option: string, least: number, most: number): number {

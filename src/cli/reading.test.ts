@@ -145,7 +145,9 @@ describe('explain', () => {
     expect(out).toMatch(/│ timeout 1h \(job\), set by definition, ends in \S+ ← binds\n/)
     expect(out).toMatch(/\n├─ sum workflow sums w_\w+ completed\n/)
     expect(out).toMatch(/\n│ {2}├─ first task add t_\w+ completed\n/)
-    expect(out).toMatch(/set by definition, ends in \S+\n {5}bound by the job limit of nightly, which ends in \S+\n$/)
+    expect(out).toMatch(
+      /set by definition, ends in \S+\n {5}bound by the job limit of nightly, which ends in \S+\n$/,
+    )
     expect(out).toMatch(/\n└─ wait agent ask g_\w+ running\n {5}waits since /)
   })
 
@@ -203,7 +205,7 @@ describe('watch with nobody working', () => {
     const ended = async (id: string) => (await curfew(['watch', id], { cwd })).code
     expect(await Promise.all([ids.added, ids.failed, ids.timedOut].map(ended))).toEqual([0, 1, 124])
     const { out } = await curfew(['watch', ids.flow], { cwd })
-    expect(out).toMatch(/^sums completed .*\nsums\/first completed .*\nsums\/second completed/)
+    expect(out).toMatch(/^sums\/first completed .*\nsums\/second completed .*\nsums completed/)
   })
 
   test('shows what stands still, and fails', async () => {

@@ -4,16 +4,16 @@
  * second ends at once.
  */
 import type { Client } from '../client/client.ts'
-import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import type { WorkerProcess } from '../curfew.ts'
+import { isEnded } from '../core/states.ts'
+import type { TaskView, WatchView, WorkerProcess } from '../curfew.ts'
 import type { Config } from './config.ts'
 import { callerOf } from './credentials.ts'
 import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
-import { connectManagers, findProcess, isLost, openOwn } from './find-engine.ts'
+import { connectManagers, findProcess, isLost, onceFree, openOwn } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Definitions } from './load-modules.ts'
@@ -34,7 +34,6 @@ export interface RunToEnd {
 
 /** A process that is closing lets go of the store in this time. */
 const TAKE_WITHIN_MS = 15_000
-const LOOK_AGAIN_MS = 100
 
 export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
   const display = openDisplay(io, io.stderr)
@@ -71,8 +70,14 @@ async function runOn(
   try {
     const id = known ?? (await options.begin(engine))
     interrupt.of(engine, id)
-    const signal = AbortSignal.any([engine.gone, interrupt.left])
-    const last = await follow(io, engine, id, { display, signal })
+    const parked = new AbortController()
+    const signal = AbortSignal.any([engine.gone, interrupt.left, parked.signal])
+    const onSeen = ({ work }: WatchView) => {
+      // Here nobody else could let it go on.
+      if (engine.via === 'own' && work.parked !== null && !isEnded(work.status)) parked.abort()
+    }
+    const last = await follow(io, engine, id, { display, signal, onSeen })
+    if (parked.signal.aborted && last) throw isParked(last)
     if (interrupt.left.aborted && !last?.settled) {
       display.note(`It goes on: curfew watch ${id}`)
       io.exitCode = EXIT.interrupted
@@ -84,6 +89,13 @@ async function runOn(
   } finally {
     await worker?.close()
   }
+}
+
+function isParked({ id, kind, name, parked }: TaskView): CurfewError {
+  return new CurfewError('parked', `${kind} ${name} is parked: ${parked}`, {
+    hint: `Once that is mended, curfew resume ${id} goes on with it.`,
+    fields: { id },
+  })
 }
 
 /** Whoever has the store, or this process. */
@@ -99,18 +111,9 @@ async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Pro
     // Commands of workflows need it, and whatever is left running when this process is killed is ended.
     witness: true,
   }
-  const until = io.clock.monotonic() + TAKE_WITHIN_MS
-  for (;;) {
-    try {
-      return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
-    } catch (error) {
-      // Somebody was faster, or has not let go of it yet.
-      const held =
-        error instanceof CurfewError && error.code === 'store_unavailable' && 'file' in error.fields
-      if (!held || io.clock.monotonic() >= until) throw error
-    }
-    await sleep(io.clock, LOOK_AGAIN_MS)
-  }
+  return onceFree(io, TAKE_WITHIN_MS, async () => {
+    return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
+  })
 }
 
 /** What only this process can run is run here, whoever has the store. */

@@ -21,7 +21,7 @@ import { handleOf } from './work-handle.ts'
 
 export function statusCommand(io: Io): Command {
   const command = new Command('status')
-    .description('Show the record of a task, agent, workflow or job.')
+    .description('show the record of a task, agent, workflow or job')
     .argument('<id>', 'of the work')
     .addHelpText(
       'after',
@@ -63,7 +63,7 @@ function recordLines(io: Io, view: TaskView): string[] {
     ['id', view.id],
     ['key', view.key ?? ''],
     ['parent', view.parentId ?? ''],
-    ['node', view.title ?? ''],
+    ['node', view.parentId === null ? '' : (view.title ?? '')],
     ['parked', view.parked ?? ''],
     ['queue', kind === 'task' ? view.queue : ''],
     [kind === 'task' ? 'attempts' : 'turns', String(view.attempts)],

@@ -7,8 +7,8 @@ import type { ValidFile } from './definition-file.ts'
 import { checkFile, definitionOf, refuseForJob } from './definition-file.ts'
 import { openDisplay } from './display.ts'
 import { usageError } from './exit-code.ts'
-import type { Engine } from './find-engine.ts'
-import { connectManagers, findProcess, openOwn, placeOf } from './find-engine.ts'
+import type { Engine, StorePlace } from './find-engine.ts'
+import { connectManagers, findProcess, onceFree, openOwn, placeOf } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import { loadModules } from './load-modules.ts'
@@ -27,12 +27,13 @@ interface SubmitFlags extends Flags {
 }
 
 const KINDS = ['task', 'agent', 'workflow'] as const
+const TAKE_WITHIN_MS = 5_000
 
 type What = { file: ValidFile } | { kind: (typeof KINDS)[number]; name: string }
 
 export function submitCommand(io: Io): Command {
   const command = new Command('submit')
-    .description('Store work for whoever runs it, and print its id.')
+    .description('store work for whoever runs it, and print its id')
     .usage('[options] FILE | task NAME | agent NAME | workflow NAME')
     .argument('<what>', 'a file that defines a workflow or job; or task, agent or workflow and its name')
     .argument('[name]', 'as a worker has announced it, or a module exports it')
@@ -103,8 +104,18 @@ function checkFlags(what: What, { input, timeout, delay }: SubmitFlags): void {
 async function findSubmitEngine(io: Io, config: Config, what: What, wait: boolean): Promise<Engine> {
   const place = placeOf(io, config)
   if ('managers' in place) return connectManagers(io, place.managers, config)
-  const process = await findProcess(io, place)
-  if (process) return process
+  return onceFree(io, TAKE_WITHIN_MS, async () => {
+    return (await findProcess(io, place)) ?? (await openForSubmit(io, config, place, what, wait))
+  })
+}
+
+async function openForSubmit(
+  io: Io,
+  config: Config,
+  place: StorePlace,
+  what: What,
+  wait: boolean,
+): Promise<Engine> {
   if (wait && place.isFile) {
     throw new CurfewError('nobody_works', `nobody works on ${place.store}: it would wait for ever`, {
       hint: 'curfew run FILE runs it here; curfew dev works on everything in the store.',

@@ -34,14 +34,14 @@ const AT_A_TIME = 8
 
 export function timeoutsCommand(io: Io): Command {
   return new Command('timeouts')
-    .description('The limits that hold now, and more time for what needs it.')
+    .description('the limits that hold now, and more time for what needs it')
     .addCommand(listCommand(io))
     .addCommand(extendCommand(io))
 }
 
 function listCommand(io: Io): Command {
   const command = new Command('list')
-    .description('List every limit that is in force, the one that ends first on top.')
+    .description('list every limit that is in force, the one that ends first on top')
     .argument('[id]', 'only of this work and what is below it')
     .option('--limit <number>', `at most so many (default: ${DEFAULT_LIMIT})`)
     .addHelpText(
@@ -72,7 +72,7 @@ Examples:
 
 function extendCommand(io: Io): Command {
   const command = new Command('extend')
-    .description('Move every limit that holds for it, and above it, by so much.')
+    .description('move every limit that holds for it, and above it, by so much')
     .argument('<id>', 'of the work')
     .argument('<by>', 'as 90s, 10m, 2h')
     .addHelpText('after', '\nExample:\n  $ curfew timeouts extend j_01kdvq5x6w0000000000000000 30m')

@@ -100,6 +100,8 @@ test('without a terminal every change is one line, with its place', () => {
   child.status = 'failed'
   child.why = 'it broke'
   expect(changes.lines(root, NOW, colours)).toEqual(['nightly/load failed: it broke'])
+  const all = node('nightly', 'completed', { below: [node('load', 'completed')] })
+  expect(new Changes().lines(all, NOW, colours)).toEqual(['nightly/load completed', 'nightly completed'])
 })
 
 test('on a terminal it is redrawn in place, only when something changed', () => {

@@ -93,16 +93,21 @@ export class Changes {
 
   lines(root: WorkNode, now: number, colours: Colours): string[] {
     const lines: string[] = []
+    const tell = (node: WorkNode, here: readonly string[]) => {
+      const state = `${node.status}${node.parked ? ', parked' : ''}`
+      const changed = this.#seen.get(node.id) !== state
+      this.#seen.set(node.id, state)
+      // What waits has not changed yet.
+      if (!changed || state === 'pending') return
+      const [, word = '', rest = ''] = nodeText(node, now).split(MARK)
+      lines.push(`${here.join('/')} ${colours.status(node.status, word)}${rest}`)
+    }
     const walk = (node: WorkNode, path: readonly string[]) => {
       const here = [...path, oneLine(node.label)]
-      const state = `${node.status}${node.parked ? ', parked' : ''}`
-      // What waits has not changed yet.
-      if (this.#seen.get(node.id) !== state && state !== 'pending') {
-        const [, word = '', rest = ''] = nodeText(node, now).split(MARK)
-        lines.push(`${here.join('/')} ${colours.status(node.status, word)}${rest}`)
-      }
-      this.#seen.set(node.id, state)
+      // It began before what is below it, and ends after it.
+      if (!isEnded(node.status)) tell(node, here)
       for (const inner of node.below) walk(inner, here)
+      if (isEnded(node.status)) tell(node, here)
     }
     walk(root, [])
     return lines

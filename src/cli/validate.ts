@@ -24,7 +24,7 @@ interface Result {
 
 export function validateCommand(io: Io): Command {
   const command = new Command('validate')
-    .description('Check files that define workflows or jobs; nothing is run.')
+    .description('check files that define workflows or jobs; nothing is run')
     .argument('<file...>', 'YAML or JSON')
     .option('--module <file>', 'check names against what these export', collect)
     .addHelpText(

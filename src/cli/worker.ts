@@ -27,8 +27,8 @@ export function workerCommand(io: Io): Command {
           ...(queues !== null && { queues }),
           ...{ witness: true, logger: storeLogger(log) },
         })
-        const attached = worker.attached().then(() => {
-          tellReady(io, flags, { role: 'worker', addresses: managers, nodeId: worker.workerId, known })
+        const attached = worker.attached().then((manager) => {
+          tellReady(io, flags, { role: 'worker', addresses: [manager], nodeId: worker.workerId, known })
           return new Promise<never>(() => undefined)
         })
         return { close: (options) => worker.close(options), failed: attached }

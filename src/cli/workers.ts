@@ -12,7 +12,7 @@ import { tableLines } from './text-table.ts'
 
 export function workersCommand(io: Io): Command {
   const command = new Command('workers')
-    .description('List the workers that are attached.')
+    .description('list the workers that are attached')
     .option('--label <key=value>', 'only those that carry it; may be given several times', collect)
     .addHelpText(
       'after',
@@ -59,7 +59,7 @@ function workerLines(io: Io, workers: readonly WorkerView[]): string[] {
         text: ({ queues, allQueues }) => (allQueues ? 'all' : queues.join(' ')),
         shrinksTo: 8,
       },
-      { title: 'RUNS', text: ({ tasks, agents }) => [...tasks, ...agents].join(' '), shrinksTo: 12 },
+      { title: 'RUNS', text: ({ tasks, agents }) => namesOf([...tasks, ...agents]), shrinksTo: 12 },
       {
         title: 'LABELS',
         text: ({ labels }) =>
@@ -76,4 +76,9 @@ function workerLines(io: Io, workers: readonly WorkerView[]): string[] {
     ],
     { width: outputWidth(io), colours },
   )
+}
+
+/** Those of users: what Curfew runs for itself is the same everywhere. */
+function namesOf(names: readonly string[]): string {
+  return names.filter((name) => !name.startsWith('$')).join(' ')
 }

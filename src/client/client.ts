@@ -2,7 +2,7 @@
 import type { Duration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
-import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import { JOB, runKey, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
@@ -142,8 +142,8 @@ export class Client {
   }
 
   /**
-   * Stores many tasks of one kind. Everything is checked before anything is stored; up to 500 are stored together
-   * or not at all, more in steps of 500.
+   * Stores many tasks of one kind. Everything is checked before anything is stored; up to 500 with up to 4 MiB of
+   * input are stored together or not at all, more in steps of that.
    */
   async scheduleMany<Input, Output>(
     definition: TaskDefinition<Input, Output>,
@@ -173,9 +173,7 @@ export class Client {
       })
     }
     const steps: Promise<TaskHandle<Output>[]>[] = []
-    for (let i = 0; i < tasks.length; i += MAX_BULK_ROWS) {
-      steps.push(this.#step({ ...request, tasks: tasks.slice(i, i + MAX_BULK_ROWS) }))
-    }
+    for (const step of inSteps(tasks)) steps.push(this.#step({ ...request, tasks: step }))
     return (await allOrFirstError(steps)).flat()
   }
 
@@ -320,7 +318,7 @@ export class Client {
     return new TaskHandle<Output>(this.#service, checkName('task id', id))
   }
 
-  /** Newest first; `cursor` of one page asks for the next. */
+  /** Of each kind the newest first; `cursor` of one page asks for the next. */
   async list(options: ListOptions = {}): Promise<{ tasks: TaskView[]; cursor: string | null }> {
     const { status, name, queue, timeoutKind, kind, parent, parked, cursor, limit = 100 } = options
     const statuses = status === undefined ? null : typeof status === 'string' ? [status] : [...status]
@@ -402,6 +400,22 @@ export class Client {
     const scheduled = await this.#service.schedule(request)
     return scheduled.map(({ id, existing }) => new TaskHandle<Output>(this.#service, id, existing))
   }
+}
+
+/** What is stored together. */
+function inSteps(tasks: ScheduleRequest['tasks']): ScheduleRequest['tasks'][] {
+  const steps: ScheduleRequest['tasks'][] = []
+  let left = 0
+  for (const task of tasks) {
+    const last = steps.at(-1)
+    if (last && last.length < MAX_BULK_ROWS && task.input.length <= left) last.push(task)
+    else {
+      steps.push([task])
+      left = MAX_BATCH_BYTES
+    }
+    left -= task.input.length
+  }
+  return steps
 }
 
 /** Waits for all, so that nothing goes on behind the caller's back, then throws the first error. */

@@ -4,10 +4,10 @@
  */
 import { create } from '@bufbuild/protobuf'
 import type { Client as RpcClient } from '@connectrpc/connect'
-import { createClient } from '@connectrpc/connect'
+import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
-import type { Clock, Randomness } from '../core/clock.ts'
+import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
@@ -65,6 +65,12 @@ interface Manager {
   cluster: RpcClient<typeof ClusterService>
 }
 
+/** A request that stays open at the manager for so long, and the time its caller gives up. */
+interface Waiting {
+  waitMs: number
+  until: number
+}
+
 /** Three more tries, from half a second to five. */
 const RETRIES = 3
 const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 }
@@ -72,6 +78,8 @@ const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 
 const ANSWER_WITHIN_MS = 15_000
 /** How long a wait asks at a time; the server would end it soon after. */
 const WAIT_MS = 25_000
+/** A manager says something over a watch every five seconds. */
+const WATCH_SILENT_MS = 15_000
 /** Work whose manager cannot be reached for so long is given up on. */
 const ORPHANED_MS = 15_000
 
@@ -144,10 +152,10 @@ export class RemoteTaskService implements TaskService {
   }
 
   async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
-    const answer = await this.#wait(timeoutMs, async (waitMs) => {
+    const answer = await this.#wait(timeoutMs, async (waiting) => {
       const waited = await this.#call(
-        ({ jobs }, options) => jobs.wait({ id, timeoutMs: waitMs }, options),
-        waitMs,
+        ({ jobs }, options) => jobs.wait({ id, timeoutMs: waiting.waitMs }, options),
+        waiting,
       )
       return waited.settled ? waited : null
     })
@@ -241,10 +249,11 @@ export class RemoteTaskService implements TaskService {
   }
 
   async memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
-    return this.#wait(timeoutMs, async (waitMs) => {
+    return this.#wait(timeoutMs, async (waiting) => {
+      const request = { jobId, workflowId: id, timeoutMs: waiting.waitMs }
       const { workflow } = await this.#call(
-        ({ jobs }, options) => jobs.waitWorkflow({ jobId, workflowId: id, timeoutMs: waitMs }, options),
-        waitMs,
+        ({ jobs }, options) => jobs.waitWorkflow(request, options),
+        waiting,
       )
       const member = workflow ? toPlain<MemberView>(MemberSchema, workflow) : null
       return member && isEnded(member.status) ? member : null
@@ -255,33 +264,52 @@ export class RemoteTaskService implements TaskService {
   async *watch(id: string, lastSequence: number, signal: AbortSignal): AsyncGenerator<WatchView> {
     const stop = AbortSignal.any([signal, this.#closing.signal])
     let last = lastSequence
+    let shown = ''
     let silentSince: number | null = null
     for (let tries = 0; ; tries++) {
       const manager = this.#managers[this.#current] as Manager
+      const connection = new Connection(this.#parts.clock, stop)
       try {
-        for await (const message of manager.jobs.watch({ id, lastSequence: last }, { signal: stop })) {
+        const { signal: cut } = connection
+        for await (const message of manager.jobs.watch({ id, lastSequence: last }, { signal: cut })) {
+          connection.heard()
           tries = 0
           silentSince = null
-          const { work, events, truncated, final, below } = message
+          const { events, truncated, final, below } = message
           last = message.lastSequence
+          const work = toPlain<TaskView>(WorkSchema, message.work ?? {})
+          const looks = JSON.stringify(work)
+          // A manager that has nothing new to say repeats itself.
+          if (looks === shown && events.length === 0 && !(below || final || truncated)) continue
+          shown = looks
+          // Whoever takes their time with it is not the manager.
+          connection.close()
           yield {
-            ...{ work: toPlain<TaskView>(WorkSchema, work ?? {}), events: events.map(eventFromWire) },
-            ...{ lastSequence: last, truncated, final, below },
+            ...{ work, events: events.map(eventFromWire), lastSequence: last },
+            ...{ truncated, final, below },
           }
           if (final) return
+          connection.heard()
         }
-        if (signal.aborted) return
+        throw new ConnectError('the stream ended before its end', Code.Unavailable)
       } catch (error) {
         if (signal.aborted) return
         silentSince ??= this.#parts.clock.monotonic()
-        await this.#afterFailure(error, tries, silentSince)
+        await this.#afterFailure(error, { tries, silentSince, stop })
+        if (signal.aborted) return
+      } finally {
+        connection.close()
       }
       this.#parts.counters.reconnects++
     }
   }
 
   /** Throws what is no use to try again; otherwise waits a little, and goes to the next manager. */
-  async #afterFailure(error: unknown, tries: number, silentSince: number): Promise<void> {
+  async #afterFailure(
+    error: unknown,
+    at: { tries: number; silentSince: number; until?: number | undefined; stop?: AbortSignal },
+  ): Promise<void> {
+    const { tries, silentSince, until = Infinity, stop = this.#closing.signal } = at
     const fault = this.#faultOf(error)
     const { clock, randomness, counters } = this.#parts
     if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
@@ -290,28 +318,35 @@ export class RemoteTaskService implements TaskService {
       throw fault
     }
     counters.retries++
-    await sleep(clock, backoffMs(BACKOFF, tries, randomness.next()), this.#closing.signal)
+    const delayMs = Math.min(backoffMs(BACKOFF, tries, randomness.next()), until - clock.monotonic())
+    await sleep(clock, delayMs, stop)
     this.#current = (this.#current + 1) % this.#managers.length
   }
 
-  /** Asks again until it is answered or the time is over. */
-  async #wait<T>(timeoutMs: number | null, ask: (waitMs: number) => Promise<T | null>): Promise<T | null> {
+  /** Asks again until it is answered or the time is over, also while nobody answers. */
+  async #wait<T>(timeoutMs: number | null, ask: (waiting: Waiting) => Promise<T | null>): Promise<T | null> {
     const { clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
     for (;;) {
       const leftMs = until - clock.monotonic()
-      const answer = await ask(Math.max(0, Math.min(leftMs, WAIT_MS)))
+      const answer = await ask({ waitMs: Math.max(0, Math.min(leftMs, WAIT_MS)), until }).catch(
+        (error: CurfewError) => {
+          if (clock.monotonic() < until || !isWorthRetrying(error)) throw error
+          return null
+        },
+      )
       if (answer !== null || clock.monotonic() >= until) return answer
     }
   }
 
   async #call<T>(
     request: (manager: Manager, options: { signal: AbortSignal; timeoutMs: number }) => Promise<T>,
-    waitMs = 0,
+    waiting?: Waiting,
   ): Promise<T> {
     const { clock, counters } = this.#parts
     // Connect sends it as a whole number.
-    const options = { signal: this.#closing.signal, timeoutMs: Math.ceil(ANSWER_WITHIN_MS + waitMs) }
+    const timeoutMs = Math.ceil(ANSWER_WITHIN_MS + (waiting?.waitMs ?? 0))
+    const options = { signal: this.#closing.signal, timeoutMs }
     let since: number | null = null
     counters.requests++
     for (let tries = 0; ; tries++) {
@@ -319,13 +354,13 @@ export class RemoteTaskService implements TaskService {
       try {
         return await request(manager, options)
       } catch (error) {
-        if (tries >= RETRIES && waitMs === 0) {
+        if (waiting ? clock.monotonic() >= waiting.until : tries >= RETRIES) {
           counters.failures++
           throw this.#faultOf(error)
         }
         since ??= clock.monotonic()
         try {
-          await this.#afterFailure(error, tries, since)
+          await this.#afterFailure(error, { tries, silentSince: since, until: waiting?.until })
         } catch (fault) {
           counters.failures++
           throw fault
@@ -350,8 +385,36 @@ export class RemoteTaskService implements TaskService {
   }
 }
 
+/** A stream that is given up when nothing comes over it for longer than a manager is ever quiet. */
+class Connection {
+  readonly signal: AbortSignal
+  readonly #clock: Clock
+  readonly #silent = new AbortController()
+  #timer: Timer
+
+  constructor(clock: Clock, stop: AbortSignal) {
+    this.#clock = clock
+    this.signal = AbortSignal.any([stop, this.#silent.signal])
+    this.#timer = this.#arm()
+  }
+
+  heard(): void {
+    this.#timer.cancel()
+    this.#timer = this.#arm()
+  }
+
+  close(): void {
+    this.#timer.cancel()
+  }
+
+  #arm(): Timer {
+    return this.#clock.setTimer(WATCH_SILENT_MS, () => this.#silent.abort())
+  }
+}
+
 function definitionError({ message, fields }: CurfewError): DefinitionError {
-  const what = message.split(' has ', 1)[0] ?? 'the definition'
+  // The last one: a name may say it too.
+  const what = /^(.*) has /.exec(message)?.[1] ?? 'the definition'
   return new DefinitionError(what, fields.problems as Problem[])
 }
 

@@ -3,14 +3,18 @@ import { CurfewError } from '../core/errors.ts'
 import { idOfRequest } from '../core/id.ts'
 import { idPrefix } from '../core/own-work.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
+import { definitionKind } from '../definitions/definition-kind.ts'
 import { loadJob } from '../definitions/job.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
 import { didYouMean } from '../definitions/problem.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
+import { checkName } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { loadWorkflow } from '../definitions/workflow.ts'
+import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
+import { planWorkflow } from '../definitions/workflow-plan.ts'
 import type { SubmitRequest, Submitted, TaskService } from '../wire/task-service.ts'
 import type { Client } from './client.ts'
 
@@ -38,7 +42,7 @@ export async function submitNamed(
     const handle = await client.start(known(registry.agents, 'agent', what.agent), input, options)
     return { id: handle.id, kind: 'agent', existing: handle.existing }
   }
-  if ('definition' in what && isJobText(what.definition)) {
+  if ('definition' in what && definitionKind(what.definition) === 'job') {
     if (timeout !== null)
       throw unfit('timeout', 'a task, agent or workflow; that of a job stands in its definition')
     if (input !== null)
@@ -54,13 +58,8 @@ export async function submitNamed(
   return { id: handle.id, kind: 'workflow', existing: handle.existing }
 }
 
-/** A job lists workflows; a workflow has nodes. Which it is, is told by its keys alone: its reader tells the rest. */
-function isJobText(text: string): boolean {
-  return /^[ \t]*["']?workflows["']?[ \t]*:/m.test(text) && !/^["']?nodes["']?[ \t]*:/m.test(text)
-}
-
 function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T {
-  const definition = definitions?.get(name)
+  const definition = definitions?.get(checkName(what, name))
   if (definition) return definition
   const names = [...(definitions?.keys() ?? [])].filter((one) => !one.startsWith('$'))
   const hint =
@@ -84,6 +83,17 @@ export function withFixedId(service: TaskService, requestId: string): TaskServic
   })
 }
 
+/** A worker of another release may say what nobody here understands: others of that name may be. */
+function isUnderstood(kind: string, name: string, body: Record<string, unknown>): boolean {
+  try {
+    if (kind === 'workflow') planWorkflow(body as unknown as WorkflowModel)
+    else checkPolicy(`${kind} ${name}`, body)
+    return true
+  } catch {
+    return false // whoever asks for it by name is told that it is not known
+  }
+}
+
 /** What workers announce, as definitions without code. */
 export function announcedDefinitions(
   announced: readonly { kind: string; name: string; body: Record<string, unknown> }[],
@@ -94,6 +104,7 @@ export function announcedDefinitions(
     workflows: new Map<string, WorkflowDefinition>(),
   }
   for (const { kind, name, body } of announced) {
+    if (!isUnderstood(kind, name, body)) continue
     if (kind === 'workflow') {
       const model = body as unknown as WorkflowDefinition['model']
       registry.workflows.set(name, {

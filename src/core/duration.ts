@@ -62,7 +62,7 @@ function parseText(text: string, key: string): number {
 }
 
 function invalid(key: string, got: unknown, expected: string): CurfewError {
-  const shown = typeof got === 'object' ? inspect(got, { depth: 1 }) : String(got)
+  const shown = (typeof got === 'object' ? inspect(got, { depth: 1 }) : String(got)).slice(0, 200)
   return new CurfewError('invalid_duration', `${key}: '${shown}' is not a valid duration: ${expected}`, {
     fields: { key, got: shown },
   })

@@ -40,6 +40,18 @@ export function failureOf(thrown: unknown): Failure {
   }
 }
 
+/** One that came from elsewhere, no larger than those that are made here. */
+export function boundFailure(failure: Failure, depth = 0): Failure {
+  const { code, message, retryable, details, cause, stack } = failure
+  const storableDetails = storable(details)
+  return {
+    ...{ code: cut(code, 200), message: cut(message), retryable },
+    ...(storableDetails !== undefined && { details: storableDetails }),
+    ...(cause && depth < 5 && { cause: boundFailure(cause, depth + 1) }),
+    ...(stack !== undefined && depth === 0 && { stack: cut(stack) }),
+  }
+}
+
 function describe(thrown: unknown, depth: number): Failure {
   if (!(thrown instanceof Error)) {
     return {

@@ -35,8 +35,9 @@ export const MAX_RESIDENTS = 1_000
 export const MAX_RESIDENT_BYTES = 64 * 1024 * 1024
 /** Turns a process runs at a time unless set. */
 export const DEFAULT_TURNS = 100
-/** Records of a journal in one answer. */
+/** Records of a journal in one answer, and the length of their texts. */
 export const MAX_JOURNAL_PAGE = 1_000
+export const MAX_JOURNAL_BYTES = 16 * 1024 * 1024
 /** Rows a retention sweep deletes in one transaction. */
 export const MAX_SWEPT = 500
 /** Request ids of extensions an attempt remembers. */
@@ -115,8 +116,14 @@ export const REFUSED_TOKENS_WITHIN_MS = 60_000
 export const MAX_COUNTED_ADDRESSES = 10_000
 /** Workers attached to one manager: each has a stream, and is heard of once a second. */
 export const MAX_REMOTE_WORKERS = 10_000
+/** Definitions a worker announces, and queues it names: each submit looks through them. */
+export const MAX_ANNOUNCED = 10_000
+/** What people know a worker by. */
+export const MAX_LABELS = 100
 /** A request: the largest batch of the library, with room for its envelope. */
 export const MAX_REQUEST_BYTES = 16 * 1024 * 1024
+/** An answer: what a manager says is believed, and the results an agent has waited for come together. */
+export const MAX_ANSWER_BYTES = 1024 * 1024 * 1024
 /** Messages inside messages: runs below runs, at the end of them a value, each of whose levels is two messages. */
 export const MAX_MESSAGE_DEPTH = MAX_RUN_DEPTH + 2 * MAX_DEPTH + 50
 /** For a request to arrive whole: whoever is slower holds a connection for nothing. */

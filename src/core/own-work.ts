@@ -13,7 +13,8 @@ export const MARKS = {
   taskProcess: 'CURFEW_TASK_PROCESS',
 } as const
 
-export type WorkKind = 'task' | 'agent' | 'workflow' | 'job'
+export const WORK_KINDS = ['task', 'agent', 'workflow', 'job'] as const
+export type WorkKind = (typeof WORK_KINDS)[number]
 
 /** What a user calls it. */
 export function workKind(row: { kind: 'task' | 'agent'; name: string }): WorkKind {

@@ -42,7 +42,8 @@ export type TimeoutKind = (typeof TASK_TIMEOUT_KINDS)[number]
  * How an attempt stopped. `exited`: it had ended by itself. `aborted`: it followed its signal. `terminated`,
  * `killed`: it had to be. `abandoned`: it still runs and could not be killed. `unreachable`: nobody could tell.
  */
-export type Receipt = 'exited' | 'aborted' | 'terminated' | 'killed' | 'abandoned' | 'unreachable'
+export const RECEIPTS = ['exited', 'aborted', 'terminated', 'killed', 'abandoned', 'unreachable'] as const
+export type Receipt = (typeof RECEIPTS)[number]
 
 /** Progress as a handler reports it: a fraction, or items done. */
 export interface Progress {
@@ -51,13 +52,15 @@ export interface Progress {
   total?: number
 }
 
+export const STOP_CODES = ['timed_out', 'cancelled', 'stale', 'lease_over', 'closing', 'soft_stop'] as const
+
 /** Why an attempt is asked to stop; becomes the reason of its abort signal. */
 export interface StopReason {
-  code: 'timed_out' | 'cancelled' | 'stale' | 'lease_over' | 'closing' | 'soft_stop'
+  code: (typeof STOP_CODES)[number]
   message: string
   kind?: TimeoutKind
   deadlineAt?: number
-  /** Of a timeout: how long it was. */
+  /** Of a timeout: how long it was. Of a lease: for how long nobody had renewed it. */
   timeoutMs?: number
 }
 

@@ -1,5 +1,6 @@
 /** A whole policy that came from another process: every value is looked at before it is stored. */
 import type { Backoff } from '../core/backoff.ts'
+import { LONGEST_DURATION_MS } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { ExtensionRules } from '../core/extension.ts'
 import { MAX_NAME_LENGTH, MAX_RETRIES } from '../core/limits.ts'
@@ -16,21 +17,22 @@ export function checkPolicy(at: string, value: unknown): TaskPolicy {
     if (!Object.hasOwn(DEFAULT_POLICY, key)) throw wrong(at, key, 'is not known')
   }
   const policy = { ...DEFAULT_POLICY, ...given } as TaskPolicy
-  for (const key of DURATIONS) checkNumber(at, key, policy[key], { min: 0, nullable: false })
-  for (const key of LIMITS) checkNumber(at, key, policy[key], { min: 1, nullable: true })
-  checkNumber(at, 'reserveMs', policy.reserveMs, { min: 0, nullable: true })
-  checkNumber(at, 'retries', policy.retries, { min: 0, max: MAX_RETRIES, nullable: false })
-  checkNumber(at, 'priority', policy.priority, { min: -32_768, max: 32_767, nullable: false })
-  checkNumber(at, 'warnAt', policy.warnAt, { min: 0, max: 1, nullable: false })
+  for (const key of DURATIONS) checkNumber(at, key, policy[key], MS)
+  for (const key of LIMITS) if (policy[key] !== null) checkNumber(at, key, policy[key], { ...MS, min: 1 })
+  if (policy.reserveMs !== null) checkNumber(at, 'reserveMs', policy.reserveMs, MS)
+  checkNumber(at, 'retries', policy.retries, { min: 0, max: MAX_RETRIES })
+  checkNumber(at, 'priority', policy.priority, { min: -32_768, max: 32_767 })
+  checkNumber(at, 'warnAt', policy.warnAt, { min: 0.01, max: 1, whole: false })
   for (const key of FLAGS) if (typeof policy[key] !== 'boolean') throw wrong(at, key, 'must be true or false')
   // Agents are in none.
   if (policy.queue !== '') checkName(`${at}: queue`, policy.queue)
   if (policy.onTimeout !== 'retry' && policy.onTimeout !== 'fail')
     throw wrong(at, 'onTimeout', 'must be retry or fail')
-  checkText(at, 'boundBy', policy.boundBy)
+  if (policy.boundBy !== null && !BOUND_BY.includes(policy.boundBy))
+    throw wrong(at, 'boundBy', `must be one of ${BOUND_BY.join(', ')}, or null`)
   checkText(at, 'label', policy.label)
-  checkNumbers(at, 'backoff', policy.backoff, DEFAULT_POLICY.backoff)
-  checkNumbers(at, 'extensions', policy.extensions, DEFAULT_POLICY.extensions)
+  checkNumbers(at, 'backoff', policy.backoff, BACKOFF)
+  checkNumbers(at, 'extensions', policy.extensions, EXTENSIONS)
   for (const [key, origin] of Object.entries(checkObject(at, 'origins', policy.origins)))
     checkText(at, `origins.${key}`, origin)
   return { ...policy, trace: policy.trace === null ? null : checkTrace(at, policy.trace) }
@@ -46,15 +48,38 @@ const LIMITS = [
 const DURATIONS = ['graceMs', 'softStopMs', 'retentionMs', 'cleanupMs'] as const
 const FLAGS = ['atMostOnce', 'inherit', 'failsOnTimeout', 'retriedAbove'] as const
 
-function checkNumber(
-  at: string,
-  key: string,
-  value: unknown,
-  { min, max = Number.MAX_SAFE_INTEGER, nullable }: { min: number; max?: number; nullable: boolean },
-): void {
-  if (value === null && nullable) return
-  if (typeof value === 'number' && value >= min && value <= max) return
-  throw wrong(at, key, `must be a number from ${min} to ${max}${nullable ? ', or null' : ''}`)
+const BOUND_BY = ['job', 'workflow', 'agent', 'total']
+
+interface Range {
+  min: number
+  max: number
+  /** Unless it is false. */
+  whole?: boolean
+}
+
+/** As `durationMs` gives them. */
+const MS: Range = { min: 0, max: LONGEST_DURATION_MS }
+const COUNT: Range = { min: 0, max: 1_000 }
+
+const BACKOFF: Record<keyof Backoff, Range> = {
+  initialMs: MS,
+  maxMs: MS,
+  factor: { min: 1, max: 100, whole: false },
+  jitter: { min: 0, max: 1, whole: false },
+}
+const EXTENSIONS: Record<keyof ExtensionRules, Range> = {
+  baseMs: { ...MS, min: 1 },
+  minMs: { ...MS, min: 1 },
+  maxGrants: COUNT,
+  warnAtRemaining: COUNT,
+  exhaustedGraceMs: MS,
+  maxDenials: { ...COUNT, min: 1 },
+}
+
+function checkNumber(at: string, key: string, value: unknown, { min, max, whole = true }: Range): void {
+  const fits = typeof value === 'number' && value >= min && value <= max
+  if (fits && (!whole || Number.isInteger(value))) return
+  throw wrong(at, key, `must be a ${whole ? 'whole ' : ''}number from ${min} to ${max}`)
 }
 
 function checkText(at: string, key: string, value: unknown): void {
@@ -68,16 +93,12 @@ function checkObject(at: string, key: string, value: unknown): Record<string, un
   return value as Record<string, unknown>
 }
 
-/** The same fields, with the same kinds of values. */
-function checkNumbers(at: string, key: string, value: unknown, like: Backoff | ExtensionRules): void {
+/** All of these fields, and no other. */
+function checkNumbers(at: string, key: string, value: unknown, ranges: Record<string, Range>): void {
   const given = checkObject(at, key, value)
-  for (const [name, example] of Object.entries(like)) {
-    const one = given[name]
-    if (typeof one !== typeof example || (typeof one === 'number' && !Number.isFinite(one)))
-      throw wrong(at, `${key}.${name}`, `must be a ${typeof example}`)
-  }
+  for (const [name, range] of Object.entries(ranges)) checkNumber(at, `${key}.${name}`, given[name], range)
   for (const name of Object.keys(given))
-    if (!Object.hasOwn(like, name)) throw wrong(at, `${key}.${name}`, 'is not known')
+    if (!Object.hasOwn(ranges, name)) throw wrong(at, `${key}.${name}`, 'is not known')
 }
 
 function wrong(at: string, key: string, why: string): CurfewError {

@@ -4,6 +4,11 @@ import { run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { Answer, Command } from './command.ts'
 
+export interface Repeated {
+  index: number
+  first: number | null
+}
+
 export class RepeatedRequests {
   readonly #statements: Statements
   readonly #now: number
@@ -15,17 +20,19 @@ export class RepeatedRequests {
   }
 
   /**
-   * Answers the places of those that were done before, here or in this batch. Comes before any other lock: two that
-   * bring the same request wait for each other here and nowhere else.
+   * Answers the places of those that were done before; `first`: of the one they repeat, where that is in this batch
+   * and may still be refused. Comes before any other lock: two that bring the same request wait for each other here
+   * and nowhere else.
    */
-  *remember(commands: readonly Command[]): Work<number[]> {
+  *remember(commands: readonly Command[]): Work<Repeated[]> {
     const first = new Map<string, number>()
-    const repeated: number[] = []
+    const repeated: Repeated[] = []
     for (const [index, command] of commands.entries()) {
       const id = requestIdOf(command)
       if (id === null) continue
-      if (first.has(id)) repeated.push(index)
-      else first.set(id, index)
+      const before = first.get(id)
+      if (before === undefined) first.set(id, index)
+      else repeated.push({ index, first: before })
     }
     if (first.size === 0) return repeated
     const ids = [...first.keys()].sort()
@@ -33,7 +40,7 @@ export class RepeatedRequests {
     for (const { id } of yield* run(this.#statements.rememberRequests(ids, this.#now))) isNew.add(id)
     for (const [id, index] of first) {
       if (isNew.has(id)) this.#remembered.push(id)
-      else repeated.push(index)
+      else repeated.push({ index, first: null })
     }
     return repeated
   }

@@ -87,6 +87,6 @@ function byKey(a: NewRow, b: NewRow): number {
 }
 
 /** The same value, in whatever order its keys stand. */
-function sameInput(name: string, a: string, b: string): boolean {
+export function sameInput(name: string, a: string, b: string): boolean {
   return a === b || isDeepStrictEqual(comparedInput(name, a), comparedInput(name, b))
 }

@@ -95,7 +95,8 @@ export class TaskBatch {
     const requests = new RepeatedRequests(this.#context.statements, this.committed.now)
     const repeated = yield* requests.remember(commands)
     yield* this.#locks.lock(commands)
-    for (const index of repeated) this.answers[index] = yield* this.#answerAgain(commands[index] as Command)
+    for (const { index } of repeated)
+      this.answers[index] = yield* this.#answerAgain(commands[index] as Command)
     const rest = yield* this.#applyHot(commands)
     yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
     yield* this.#agents.prepare(rest.flatMap(({ command }) => (command.type === 'agent' ? [command] : [])))
@@ -118,6 +119,8 @@ export class TaskBatch {
     if (this.committed.wish) yield* this.#claim(this.committed.wish)
     yield* this.#agents.claim()
     yield* this.#gatherResults(commands)
+    for (const { index, first } of repeated)
+      if (first !== null) this.answers[index] = this.answers[first] as Answer
     yield* requests.forgetRefused(commands, this.answers)
     yield* this.#checkHot()
     return this

@@ -11,6 +11,7 @@ import { decideExtension, NO_EXTENSIONS } from '../core/extension.ts'
 import type { LateResult } from '../core/failure.ts'
 import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
+import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { TaskDraft } from './task-draft.ts'
 import type { AttemptInput, TaskAnswer, TaskInput } from './task-input.ts'
@@ -70,6 +71,17 @@ function keepLate(draft: TaskDraft, input: AttemptInput): void {
   } else if (input.type === 'failed') lateResult(draft, { failure: input.failure })
   else if ((input.type === 'stopped' || input.type === 'returned') && input.late)
     lateResult(draft, input.late)
+  if (input.type === 'stopped') keepOverlap(draft, input)
+}
+
+/** Its worker slept past its lease, or could not stop it: another attempt was started meanwhile. */
+function keepOverlap(draft: TaskDraft, input: Extract<AttemptInput, { type: 'stopped' }>): void {
+  const { row } = draft
+  const { reason, receipt, token } = input
+  if (reason.code !== 'lease_over' || token === row.token) return
+  const silentMs = reason.timeoutMs ?? 0
+  if (silentMs <= ATTEMPT_LEASE_BASE_MS + row.graceMs && receipt !== 'abandoned') return
+  draft.record({ type: 'attempt_overlapped', attempt: row.attempt, receipt, silentMs })
 }
 
 /** From the worker that runs the current attempt. */

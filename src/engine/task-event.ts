@@ -34,6 +34,8 @@ export type TaskEventBody =
   | { type: 'deadlines_extended'; byMs: number; deadlineAt: number | null }
   /** Something came after the outcome was decided; it changes nothing. */
   | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }
+  /** An earlier attempt was stopped only past its lease: it may have run beside this one. Its worker heard of nobody for so long. */
+  | { type: 'attempt_overlapped'; attempt: number; receipt: Receipt; silentMs: number }
   | { type: 'resumed' }
   /** Of agents. The first three end one; with a `failure`, as what ended it did. */
   | ({ type: 'agent_timed_out' } & (Fired | { kind: TimeoutKind; failure: Failure }))

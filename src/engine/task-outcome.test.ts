@@ -378,6 +378,42 @@ describe('warnings', () => {
   })
 })
 
+describe('an attempt that was stopped when another one had been started', () => {
+  const LEASE_MS = 10_000
+  const GRACE_MS = 1_000
+  const lost: TaskInput = { type: 'lost', nodeId: 'n_1', receipt: 'unreachable' }
+  const first = follow(started({ grace: GRACE_MS }), [12_000, lost]).row
+  const second = claimedRow(first, { now: 12_100, nodeId: 'n_1', token: 'a_2' })
+  const letGo = (timeoutMs: number, receipt: 'aborted' | 'abandoned' = 'aborted'): TaskInput => ({
+    ...{ type: 'stopped', token: TOKEN, receipt, late: null },
+    reason: { code: 'lease_over', message: '', timeoutMs },
+  })
+
+  test('past its lease: that is kept, and changes nothing', () => {
+    const { row, events, answer } = follow(second, [13_000, letGo(LEASE_MS + GRACE_MS + 1)])
+    expect(events).toEqual([
+      { type: 'attempt_overlapped', attempt: 2, receipt: 'aborted', silentMs: LEASE_MS + GRACE_MS + 1 },
+    ])
+    expect({ ...row, seq: second.seq }).toEqual(second)
+    expect(answer.type).toBe('stale')
+  })
+
+  test('within its lease: only its report is late', () => {
+    expect(follow(second, [13_000, letGo(LEASE_MS + GRACE_MS)]).events).toEqual([])
+    expect(follow(second, [13_000, { ...stopped(), token: TOKEN } as TaskInput]).events).toEqual([])
+  })
+
+  test('one that could not be stopped runs beside it, whenever it was told to', () => {
+    expect(follow(second, [13_000, letGo(5_100, 'abandoned')]).events).toMatchObject([
+      { type: 'attempt_overlapped', receipt: 'abandoned' },
+    ])
+  })
+
+  test('without another attempt there is nothing to run beside', () => {
+    expect(follow(first, [13_000, letGo(20_000)]).events).toEqual([])
+  })
+})
+
 test('a late result is kept beside the outcome, cut to a size a person can look at', () => {
   const ended = follow(started({ attemptTimeout: 5_000 }), [5_000, due]).row
   const output = JSON.stringify('x'.repeat(100_000))

@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import type { Clock } from '../core/clock.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import { StoreTime } from '../store/store-time.ts'
 import type { HeartbeatRow } from './heartbeat.ts'
 import { Lease } from './lease.ts'
-import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import { LEADERSHIP_MS } from './lease-times.ts'
 
 const STORE_START = 1_000_000

@@ -78,6 +78,7 @@ export class Engine {
   #failed: StoreError | null = null
   #closed = false
   #started = false
+  readonly #startedUp = Promise.withResolvers<void>()
   #onFailed: () => void = () => undefined
 
   constructor(
@@ -175,6 +176,7 @@ export class Engine {
     return {
       ...{ nodeId, workers, service, manager: this.#manager, clock, logger },
       ready: () => this.ready,
+      started: this.#startedUp.promise,
       leaseAgeMs: () => this.#membership?.lease.ageMs ?? 0,
     }
   }
@@ -191,6 +193,7 @@ export class Engine {
     this.#manager.watcher.look()
     worker.attach(this.#manager)
     this.#started = true
+    this.#startedUp.resolve()
     this.#leave =
       this.#options.clock.virtual?.join({
         idle: () =>

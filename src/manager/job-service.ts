@@ -1,14 +1,16 @@
 /** The job service on the wire, over the task service of this process. What comes in is checked here. */
 import type { HandlerContext, ServiceImpl } from '@connectrpc/connect'
+import type { Clock } from '../core/clock.ts'
+import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { checkJsonText, encodeJson } from '../core/json.ts'
-import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_NAME_LENGTH, MAX_PAGE } from '../core/limits.ts'
-import type { WorkKind } from '../core/own-work.ts'
-import { idPrefix, JOB, WORKFLOW } from '../core/own-work.ts'
-import type { TaskStatus, TimeoutKind } from '../core/states.ts'
-import { TASK_STATUSES } from '../core/states.ts'
+import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
+import { idPrefix, JOB, WORK_KINDS, WORKFLOW } from '../core/own-work.ts'
+import type { TaskStatus } from '../core/states.ts'
+import { TASK_STATUSES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { TraceContext } from '../core/trace-context.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
+import { startTime } from '../definitions/start-time.ts'
 import { checkName } from '../definitions/task-policy.ts'
 import type { JobService, ScheduleRequest } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import {
@@ -25,12 +27,17 @@ import type {
   SubmitRequest as Submit,
   TaskEventView,
   TaskService,
+  WatchView,
 } from '../wire/task-service.ts'
+import { checkRunStart } from './run-check.ts'
+import { withSignsOfLife } from './signs-of-life.ts'
 
 /** A wait is a request that stays open: for no longer than a proxy would let it. */
 const LONGEST_WAIT_MS = 30_000
+/** A watch says what it last said when nothing has happened for so long. */
+const QUIET_MS = 5_000
 
-export function jobService(service: TaskService): ServiceImpl<typeof JobService> {
+export function jobService(service: TaskService, clock: Clock): ServiceImpl<typeof JobService> {
   return {
     async submit(request, context) {
       const what = whatOf(request.what)
@@ -54,17 +61,15 @@ export function jobService(service: TaskService): ServiceImpl<typeof JobService>
     },
     async list(request) {
       const { statuses, cursor, limit } = request
-      for (const status of statuses) {
-        if (!TASK_STATUSES.includes(status as TaskStatus))
-          throw invalid(`statuses: '${status}' is none of ${TASK_STATUSES.join(', ')}`)
-      }
+      for (const status of statuses) oneOf('statuses', status, TASK_STATUSES)
       if (limit < 0 || limit > MAX_PAGE) throw invalid(`limit must be from 1 to ${MAX_PAGE}`)
       const page = await service.list({
         statuses: statuses.length ? (statuses as TaskStatus[]) : null,
-        ...{ name: request.name ?? null, queue: request.queue ?? null, parentId: request.parentId ?? null },
-        timeoutKind: (request.timeoutKind ?? null) as TimeoutKind | null,
-        kind: (request.kind ?? null) as WorkKind | null,
-        ...{ parked: request.parked ?? null, cursor: cursor ?? null, limit: limit || 100 },
+        ...{ name: nameOf('name', request.name), queue: nameOf('queue', request.queue) },
+        ...{ parentId: nameOf('parent_id', request.parentId), cursor: nameOf('cursor', cursor) },
+        timeoutKind: oneOf('timeout_kind', request.timeoutKind, TASK_TIMEOUT_KINDS),
+        kind: oneOf('kind', request.kind, WORK_KINDS),
+        ...{ parked: request.parked ?? null, limit: limit || 100 },
       })
       return {
         works: page.tasks.map((work) => fromPlain(WorkSchema, work)),
@@ -79,7 +84,8 @@ export function jobService(service: TaskService): ServiceImpl<typeof JobService>
         : { settled: true, work: fromPlain(WorkSchema, settled.task) }
     },
     async *watch({ id, lastSequence }, { signal }) {
-      for await (const { work, events, ...rest } of service.watch(checkId(id), lastSequence, signal)) {
+      const views = service.watch(checkId(id), lastSequence, signal)
+      for await (const { work, events, ...rest } of withSignsOfLife(views, clock, QUIET_MS, unchanged)) {
         yield {
           ...{ $typeName: 'curfew.v1.WatchResponse', work: fromPlain(WorkSchema, work), ...rest },
           events: events.map(eventToWire),
@@ -97,8 +103,8 @@ export function jobService(service: TaskService): ServiceImpl<typeof JobService>
       return { jobId, workflowId, status, requestId }
     },
     async extend({ id, byMs, requestId }) {
-      if (!Number.isFinite(byMs) || byMs <= 0) throw invalid('by_ms must be a number above 0')
-      const { deadlineAt } = await service.extend(checkId(id), byMs, checkRequestId(requestId))
+      const ms = durationMs(byMs, 'by_ms')
+      const { deadlineAt } = await service.extend(checkId(id), ms, checkRequestId(requestId))
       return deadlineAt === null ? {} : { deadlineAt }
     },
     async signal({ id, name, value, requestId }) {
@@ -132,6 +138,10 @@ export function jobService(service: TaskService): ServiceImpl<typeof JobService>
       return member ? { workflow: fromPlain(MemberSchema, member) } : {}
     },
   }
+}
+
+function unchanged(view: WatchView): WatchView {
+  return { ...view, events: [], truncated: false, below: false }
 }
 
 function eventToWire({ type, taskId, seq, at, ...fields }: TaskEventView) {
@@ -172,31 +182,38 @@ const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}
 
 function scheduleOf(request: ScheduleRequest): Schedule {
   const { kind, name, policy, start, tasks, title } = request
-  if (kind !== 'task' && kind !== 'agent') throw invalid(`kind: '${kind}' is neither task nor agent`)
+  if (kind !== 'task' && kind !== 'agent')
+    throw invalid(`kind: '${kind.slice(0, 50)}' is neither task nor agent`)
   if (tasks.length > MAX_BULK_ROWS) {
     throw new CurfewError(
       'too_big',
       `at most ${MAX_BULK_ROWS} can be scheduled together, got ${tasks.length}`,
     )
   }
-  if (name !== WORKFLOW && name !== JOB) checkName('name', name)
+  const isRun = name === WORKFLOW || name === JOB
+  if (isRun && kind !== 'agent') throw invalid(`kind: a run of ${name} is an agent`)
+  checkName('name', name)
   const checked = checkPolicy(`${kind} ${name}`, policy ?? {})
   if (kind === 'task' && checked.queue === '') throw invalid('policy.queue: a task needs a queue')
   const prefix = `${idPrefix({ kind, name })}_`
-  const at = start.case === 'startAt' ? { at: start.value } : { delayMs: start.value ?? 0 }
-  if (!Number.isFinite(start.value ?? 0) || (start.value ?? 0) < 0)
-    throw invalid('start must be a number from 0 up')
   return {
-    ...{ kind, name, start: at, policy: checked },
+    ...{ kind, name, start: startOf(start), policy: checked },
     ...(title !== undefined && { title: checkName('title', title) }),
     tasks: tasks.map(({ input, key, id }, i) => {
       checkJsonText(input, `tasks[${i}].input`)
+      if (isRun) checkRunStart(name, input, `tasks[${i}].input`)
       if (id !== '' && !(id.startsWith(prefix) && /^[a-z]_[0-9a-z]{26}$/.test(id)))
         throw invalid(`tasks[${i}].id: '${id.slice(0, 50)}' is no id of a ${kind}`)
       const known = key === undefined ? null : checkName(`tasks[${i}].key`, key, 2 * MAX_KEY_LENGTH)
       return { input, key: known, ...(id !== '' && { id }) }
     }),
   }
+}
+
+function startOf(start: ScheduleRequest['start']): Schedule['start'] {
+  return start.case === 'startAt'
+    ? startTime('schedule', undefined, start.value)
+    : startTime('schedule', start.value, undefined)
 }
 
 /** One manager leads everything: its fence is its epoch. */
@@ -215,8 +232,22 @@ function checkRequestId(requestId: string): string | undefined {
 }
 
 function checkId(id: string): string {
-  if (id === '' || id.length > MAX_NAME_LENGTH) throw invalid('the id must be 1 to 200 characters')
-  return id
+  return checkName('id', id)
+}
+
+/** Of a list: one of these words, or nothing. */
+function oneOf<const T extends string>(
+  what: string,
+  value: string | undefined,
+  words: readonly T[],
+): T | null {
+  if (value === undefined) return null
+  if (words.includes(value as T)) return value as T
+  throw invalid(`${what}: '${value.slice(0, 50)}' is none of ${words.join(', ')}`)
+}
+
+function nameOf(what: string, value: string | undefined): string | null {
+  return value === undefined ? null : checkName(what, value)
 }
 
 function invalid(message: string, options: { hint?: string } = {}): CurfewError {

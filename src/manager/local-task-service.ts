@@ -2,12 +2,14 @@
 
 import type { Clock } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { idPrefix } from '../core/own-work.ts'
 import type { CancelAnswer } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import { encodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
+import { sameInput } from '../engine/schedule-tasks.ts'
 import { newTaskLimits } from '../engine/task-limits.ts'
 import { CANCEL_MEMBER } from '../graph/job-run.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
@@ -110,20 +112,30 @@ export class LocalTaskService implements TaskService {
       if (answer.type !== 'scheduled') return unexpected(answer)
       return answer.tasks.map((task, i) => (task.id === tasks[i]?.id ? { ...task, existing: false } : task))
     } catch (error) {
-      const known = await this.#scheduledBefore(name, tasks)
-      if (known) return known
+      const known = error instanceof CurfewError && error.code === 'key_conflict'
+      const before = known ? null : await this.#scheduledBefore(name, tasks)
+      if (before) return before
       throw error
     }
   }
 
-  /** The same request has come before: its caller did not hear the answer. */
+  /** The same request has come before: its caller did not hear the answer. Null: nothing of it is there. */
   async #scheduledBefore(name: string, tasks: ScheduleRequest['tasks']): Promise<ScheduledTask[] | null> {
     const { store } = this.#parts
     const ids = tasks.flatMap(({ id }) => id ?? [])
     if (ids.length < tasks.length) return null
-    const rows = await store.read(() => run(store.statements.readTasks(ids)))
-    const same = new Set(rows.filter((row) => row.name === name).map(({ id }) => id))
-    return ids.every((id) => same.has(id)) ? ids.map((id) => ({ id, existing: false })) : null
+    const rows = new Map(
+      (await store.read(() => run(store.statements.scheduledTasks(ids)))).map((row) => [row.id, row]),
+    )
+    if (rows.size === 0) return null
+    return tasks.map(({ id = '', input }) => {
+      const row = rows.get(id)
+      if (row?.name === name && sameInput(name, row.input, input)) return { id, existing: false }
+      throw new CurfewError('key_conflict', `the id ${id} is not of this request: another one has used it`, {
+        hint: 'The id of a request stands for that request alone: use another one for other work.',
+        fields: { id },
+      })
+    })
   }
 
   /** By whom names and definitions are understood. */
@@ -210,7 +222,7 @@ export class LocalTaskService implements TaskService {
         type: 'agent',
         agentId: id,
         input: { type: 'signal', name, value },
-        ...requested('signal', requestId),
+        ...requested('signal', id, requestId),
       },
       { bytes: value.length },
     )
@@ -225,7 +237,7 @@ export class LocalTaskService implements TaskService {
 
   async extend(id: string, byMs: number, requestId?: string): Promise<{ deadlineAt: number | null }> {
     const answer = await this.#parts.manager.submit({
-      ...{ type: 'input', taskId: id, ...requested('extend', requestId) },
+      ...{ type: 'input', taskId: id, ...requested('extend', id, requestId) },
       input: { type: 'extend_by', byMs },
     })
     return answer.type === 'extended' ? { deadlineAt: answer.deadlineAt } : refused(id, answer)
@@ -233,7 +245,7 @@ export class LocalTaskService implements TaskService {
 
   async resume(id: string, requestId?: string): Promise<void> {
     const answer = await this.#parts.manager.submit({
-      ...{ type: 'input', taskId: id, ...requested('resume', requestId) },
+      ...{ type: 'input', taskId: id, ...requested('resume', id, requestId) },
       input: { type: 'resume' },
     })
     if (answer.type !== 'accepted') refused(id, answer)
@@ -325,9 +337,9 @@ export class LocalTaskService implements TaskService {
   }
 }
 
-/** One id of a caller may be used for several kinds of requests. */
-function requested(method: string, requestId: string | undefined): { requestId?: string } {
-  return requestId === undefined ? {} : { requestId: `${method} ${requestId}` }
+/** Ids of requests are made by callers who do not know of each other: the same one elsewhere is another request. */
+function requested(method: string, id: string, requestId: string | undefined): { requestId?: string } {
+  return requestId === undefined ? {} : { requestId: `${method} ${id} ${requestId}` }
 }
 
 /** What peers commit is seen by looking; in one process that is a backstop. */

@@ -302,7 +302,12 @@ export class Manager implements ManagerPort {
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (newReady.length === 0) return
-    if (!wish?.look && newReady.some(({ name }) => this.desk.runs(name))) this.desk.workArrived()
+    // A claim looks for one group of workers: what others take is still there.
+    const looked = ({ name, queue }: { name: string; queue: string }) =>
+      wish?.look === true &&
+      wish.names.includes(name) &&
+      (wish.queues.includes(queue) || wish.limitedQueues.includes(queue))
+    if (newReady.some((task) => !looked(task) && this.desk.takes(task))) this.desk.workArrived()
     if (!this.#takesAll(newReady, wish?.look ? claimed.length : 0)) told.workWaits()
   }
 

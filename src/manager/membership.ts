@@ -162,7 +162,9 @@ export class Membership {
     try {
       this.lease.deposed()
       logger.error({ nodeId: this.lease.nodeId }, 'this process was declared gone; its attempts are stopped')
-      this.#attempts?.stopAll({ code: 'lease_over', message: 'the lease of its process was over' })
+      const silentMs = Math.round(this.lease.ageMs)
+      const message = 'the lease of its process was over'
+      this.#attempts?.stopAll({ code: 'lease_over', message, timeoutMs: silentMs })
       const epoch = await signIn(store, time, this.lease.nodeId)
       this.lease.signedIn(epoch)
       this.#driver?.setEpoch(epoch)

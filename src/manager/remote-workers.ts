@@ -57,6 +57,8 @@ interface RemoteWorker {
   stream: Downstream | null
   /** Monotonic. */
   heardAt: number
+  /** It is given nothing because it was not heard of for a while. */
+  silent: boolean
   attachedAt: number
   /** Answers by the number of their request: one that comes again is answered as the first was. */
   answers: Map<number, Promise<unknown>>
@@ -109,7 +111,7 @@ export class RemoteWorkers {
       const session = new Session(hello, true, null)
       session.attached = false
       worker = {
-        ...{ hello, session, stream: null, heardAt: clock.monotonic() },
+        ...{ hello, session, stream: null, heardAt: clock.monotonic(), silent: false },
         ...{ attachedAt: time.now(), answers: new Map() },
       }
       this.#workers.set(hello.workerId, worker)
@@ -120,6 +122,7 @@ export class RemoteWorkers {
     session.disconnect()
     worker.stream?.end()
     worker.stream = stream
+    worker.silent = false
     worker.hello = hello
     session.hello = hello
     worker.heardAt = clock.monotonic()
@@ -168,6 +171,11 @@ export class RemoteWorkers {
     if (!worker) return false
     worker.heardAt = this.#parts.clock.monotonic()
     if (draining) worker.session.attached = false
+    else if (worker.silent && worker.stream !== null) {
+      worker.session.attached = true
+      this.#parts.manager.workArrived()
+    }
+    worker.silent = false
     return worker.stream !== null
   }
 
@@ -320,6 +328,7 @@ export class RemoteWorkers {
   async #judge(worker: RemoteWorker, now: number): Promise<void> {
     const silentMs = now - worker.heardAt
     if (silentMs <= SILENT_MS) return
+    worker.silent ||= worker.session.attached
     worker.session.attached = false
     const overMs = silentMs - ATTEMPT_LEASE_BASE_MS
     if (overMs <= 0) return

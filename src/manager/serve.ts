@@ -20,9 +20,9 @@ export interface ServeOptions {
 }
 
 export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
-  const { clock, logger, service, ready } = engine.serving
+  const { clock, logger, service, ready, started } = engine.serving
   const routes = (router: ConnectRouter) => {
-    router.service(JobService, jobService(service))
+    router.service(JobService, jobService(service, clock))
     router.service(WorkerService, workerService(engine.serving))
     router.service(ClusterService, {
       getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),
@@ -31,5 +31,6 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
       }),
     })
   }
-  return startHttpServer({ ...options, clock, logger, routes, ready, metrics: () => service.exposition() })
+  const metrics = () => service.exposition()
+  return startHttpServer({ ...options, clock, logger, routes, ready, started, metrics })
 }

@@ -232,6 +232,18 @@ export class TurnDesk {
       )
   }
 
+  /** By a worker elsewhere: the turns of another are none of its business. */
+  async reportFrom(workerId: string, reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
+    const isIts = ({ agentId, token }: TurnReport) => {
+      const live = this.#live.get(agentId)
+      return live?.token !== token || live.session.workerId === workerId
+    }
+    if (reports.every(isIts)) return this.report(reports)
+    const its = reports.filter(isIts)
+    const answers = new Map((await this.report(its)).map((answer, i) => [its[i] as TurnReport, answer]))
+    return reports.map((report) => answers.get(report) ?? { type: 'stale' })
+  }
+
   async report(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
     await this.#parts.knowQueues(queuesOf(reports))
     const commands = reports.map(

@@ -29,8 +29,9 @@ export class Watchers {
   touched(works: Iterable<Touched>): void {
     const told = new Map<string, WatchNews>()
     for (const { id, parentId, rootId } of works) {
-      told.set(id, 'own')
-      for (const above of [parentId, rootId]) if (above && !told.has(above)) told.set(above, 'below')
+      if (!told.has(id)) told.set(id, 'own')
+      // Also where its own record changed in the same commit: that is looked at either way.
+      for (const above of [parentId, rootId]) if (above && above !== id) told.set(above, 'below')
     }
     for (const [id, news] of told) for (const callback of this.#watching.get(id) ?? []) callback(news)
   }

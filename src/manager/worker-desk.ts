@@ -6,7 +6,6 @@ import type { IdSource } from '../core/id.ts'
 import { isRemoteToken } from '../core/id.ts'
 import { MAX_CLAIMED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import type { Scope } from '../engine/agent-batch.ts'
 import type { Answer, ClaimWish, Command } from '../engine/command.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { TaskMetrics } from '../engine/task-metrics.ts'
@@ -54,8 +53,8 @@ export class WorkerDesk {
     queues,
   }))
   #claiming = true
-  /** Claims in flight, by their tokens: for whom, and how many slots they may fill. */
-  readonly #inFlight = new Map<string, { group: Group | null; slots: number }>()
+  /** Claims in flight, by their tokens: for whom, how many slots they may fill, whether they look for all. */
+  readonly #inFlight = new Map<string, { group: Group | null; slots: number; all: boolean }>()
   /** Every attempt that runs at a worker of this manager. */
   readonly #slots = new Map<string, Slot>()
   /** Attempts whose end is on its way into the store. */
@@ -139,6 +138,10 @@ export class WorkerDesk {
     return this.#groups.runs(name)
   }
 
+  takes(task: { name: string; queue: string }): boolean {
+    return this.#groups.takes(task)
+  }
+
   /** Whether the attempt runs here, or its end is on its way into the store. */
   holds(attempt: { taskId: string; token: string }): boolean {
     const key = slotKey(attempt)
@@ -197,23 +200,22 @@ export class WorkerDesk {
       if (look) group.mayWait = false
       group.wished += slots
     }
-    this.#inFlight.set(token, { group, slots })
-    return {
-      token,
+    const all = {
       names: group?.names ?? [],
       queues: group ? queues.unlimited(group.queues) : [],
       limitedQueues: group ? queues.limited(group.queues) : [],
-      slots,
-      look,
-      turns,
     }
+    const asked = group && look ? group.focus.ask(all) : all
+    this.#inFlight.set(token, { group, slots, all: asked === all })
+    return { token, ...asked, slots, look, turns }
   }
 
   /** The claim is committed: what it got goes to the workers it was for. */
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
-    const group = this.#settleWish(wish)
-    // A claim that was filled says nothing about what is left.
-    if (group && wish.look && claimed.length >= wish.slots) group.mayWait = true
+    const { group, all } = this.#settleWish(wish)
+    // A claim that was filled says nothing about what is left, nor does one that did not look for all.
+    if (group && wish.look && (claimed.length >= wish.slots || !all)) group.mayWait = true
+    if (wish.look) group?.focus.claimed(claimed, wish.slots)
     if (claimed.length === 0 || !group) return
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     const shares = shareOut(group, claimed.length, ({ free }) => free)
@@ -235,16 +237,16 @@ export class WorkerDesk {
   }
 
   missed(wish: ClaimWish): void {
-    const group = this.#settleWish(wish)
+    const { group } = this.#settleWish(wish)
     if (wish.turns) this.#parts.turns.missed(wish.turns)
     if (group && wish.look) group.mayWait = true
   }
 
-  #settleWish(wish: ClaimWish): Group | null {
-    const group = this.#inFlight.get(wish.token)?.group ?? null
+  #settleWish(wish: ClaimWish): { group: Group | null; all: boolean } {
+    const { group, all } = this.#inFlight.get(wish.token) ?? { group: null, all: true }
     if (group) group.wished -= wish.slots
     this.#inFlight.delete(wish.token)
-    return group
+    return { group, all }
   }
 
   /** Nothing that is claimed is still on its way here. */
@@ -305,51 +307,53 @@ export class WorkerDesk {
     await this.#parts.submitAll(commands, reportWeight)
   }
 
+  /** By a worker elsewhere: the attempts of another are none of its business. */
+  async reportFrom(workerId: string, reports: Report[]): Promise<ReportAnswer[]> {
+    const isIts = (report: Report) => {
+      const key = slotKey(report)
+      const slot = this.#slots.get(key) ?? this.#reporting.get(key)
+      return slot === undefined || slot.session.workerId === workerId
+    }
+    if (reports.every(isIts)) return this.#report(reports)
+    const its = reports.filter(isIts)
+    const answers = new Map((await this.#report(its)).map((answer, i) => [its[i] as Report, answer]))
+    return reports.map((report) => answers.get(report) ?? NOT_ITS)
+  }
+
   async #report(reports: Report[]): Promise<ReportAnswer[]> {
-    for (const report of reports) this.#freeSlot(report)
-    const commands = reports.map(
-      (report): Command => ({
-        type: 'input',
-        taskId: report.taskId,
-        input: report,
-        ...this.#scopeOf(report),
-      }),
-    )
-    const answers = await this.#parts.submitAll(commands, reportWeight)
+    const { queues, submitAll, logger, kick } = this.#parts
+    // Made once for each: texts of this length cost.
+    const keys = reports.map(slotKey)
+    let limited = false
+    const commands = reports.map((report, i): Command => {
+      const key = keys[i] as string
+      this.#freeSlot(report, key)
+      const ended = this.#reporting.get(key)
+      if (ended && queues.isLimited(ended.assignment.queue)) limited = true
+      const slot = ended ?? this.#slots.get(key)
+      const command = { type: 'input', taskId: report.taskId, input: report } as const
+      // Where it stands below an agent, if that is known here.
+      return slot ? { ...command, scope: slot.assignment.scope } : command
+    })
+    const answers = await submitAll(commands, reportWeight)
     // Only now the ones behind them in a queue that was full can start.
-    if (reports.some((report) => this.#isOfLimitedQueue(report))) {
+    if (limited) {
       this.workArrived()
-      this.#parts.kick()
+      kick()
     }
     return reports.map((report, i) => {
-      this.#reporting.delete(slotKey(report))
+      this.#reporting.delete(keys[i] as string)
       const answered = answers[i]
       if (answered && 'answer' in answered) return reportAnswer(answered.answer)
       const error = String(answered?.error)
-      this.#parts.logger.error(
-        { taskId: report.taskId, type: report.type, error },
-        'a report could not be stored',
-      )
+      logger.error({ taskId: report.taskId, type: report.type, error }, 'a report could not be stored')
       return { type: 'stale', reason: { code: 'stale', message: error } }
     })
   }
 
-  /** Where it stands below an agent, if that is known here. */
-  #scopeOf(report: Report): { scope?: Scope | null } {
-    const key = slotKey(report)
-    const slot = this.#reporting.get(key) ?? this.#slots.get(key)
-    return slot ? { scope: slot.assignment.scope } : {}
-  }
-
-  #isOfLimitedQueue(report: Report): boolean {
-    const slot = this.#reporting.get(slotKey(report))
-    return slot !== undefined && this.#parts.queues.isLimited(slot.assignment.queue)
-  }
-
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
-  #freeSlot(report: Report): void {
+  #freeSlot(report: Report, key: string): void {
     if (report.type === 'beat' || report.type === 'extend' || report.type === 'overdue') return
-    const key = slotKey(report)
     const slot = this.#slots.get(key)
     if (!slot) return
     if (report.type === 'stopped' && report.receipt === 'abandoned') {
@@ -366,6 +370,11 @@ export class WorkerDesk {
     this.#drop(key, slot)
     this.#reporting.set(key, slot)
   }
+}
+
+const NOT_ITS: ReportAnswer = {
+  type: 'stale',
+  reason: { code: 'stale', message: 'it is the attempt of another worker' },
 }
 
 function sum<T>(items: Iterable<T>, of: (item: T) => number): number {

@@ -3,21 +3,20 @@ import type { ServiceImpl } from '@connectrpc/connect'
 import type { JournalCursor } from '../core/agent-journal.ts'
 import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_BULK_ROWS, MAX_CONCURRENCY, MAX_NAME_LENGTH } from '../core/limits.ts'
+import { MAX_BULK_ROWS, MAX_NAME_LENGTH } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
-import type {
-  AttachRequest,
-  AttachResponse,
-  ReportRequest,
-  WorkerService,
-} from '../wire/gen/curfew/v1/workers_pb.ts'
+import type { AttachResponse, ReportRequest, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { MachineSchema, WorkerSchema } from '../wire/gen/curfew/v1/workers_pb.ts'
-import { fromPlain, toPlain } from '../wire/plain.ts'
+import { fromPlain } from '../wire/plain.ts'
 import { negotiate, OURS, VERSION } from '../wire/protocol.ts'
 import { answerToWire, down, downToWire, reportFromWire } from '../wire/worker-messages.ts'
-import type { DownMessage, TurnReport } from '../wire/worker-port.ts'
+import type { DownMessage } from '../wire/worker-port.ts'
+import { downParts } from './down-parts.ts'
 import type { Manager } from './manager.ts'
-import type { Downstream, Machine, RemoteHello, RemoteWorkers } from './remote-workers.ts'
+import type { Downstream, RemoteWorkers } from './remote-workers.ts'
+import { checkReport } from './report-check.ts'
+import { readTurn } from './turn-check.ts'
+import { readHello } from './worker-hello.ts'
 
 interface Parts {
   nodeId: string
@@ -39,10 +38,11 @@ export function workerService(parts: Parts): ServiceImpl<typeof WorkerService> {
         OURS,
       )
       const stream = new DownQueue(parts.clock)
-      const hello = helloOf(request)
+      const hello = readHello(request)
       try {
         const { confirmed, predecessors } = await workers.attach(hello, stream)
         signal.addEventListener('abort', () => stream.end(), { once: true })
+        if (signal.aborted) stream.end()
         const held = confirmed.map((one) => ({ $typeName: 'curfew.v1.Held' as const, ...one }))
         yield down('welcome', {
           ...{ $typeName: 'curfew.v1.Welcome', managerId: nodeId, version: VERSION, protocol },
@@ -85,58 +85,29 @@ export function workerService(parts: Parts): ServiceImpl<typeof WorkerService> {
   }
 }
 
-async function report(manager: Manager, { reports, turns, wakes }: ReportRequest) {
+async function report(manager: Manager, { workerId, reports, turns, wakes }: ReportRequest) {
   if (reports.length + turns.length + wakes.length > 4 * MAX_BULK_ROWS)
     throw new CurfewError('too_big', `at most ${4 * MAX_BULK_ROWS} reports travel together`)
   const said = reports.map((message, i) => {
     const one = reportFromWire(message)
     if (!one) throw new CurfewError('invalid_request', `reports[${i}] says nothing`)
-    return one
+    return checkReport(one, `reports[${i}]`)
   })
-  const turnReports = turns.map((text, i) => turnReport(text, i))
-  const { port } = manager.desk
-  for (const { agentId, rootId, token } of wakes) port.wake(agentId, rootId, token)
+  const turnReports = turns.map((text, i) => readTurn(text, `turns[${i}]`))
+  for (const { agentId, rootId, token } of wakes) checkWake(agentId, rootId, token)
+  const { desk, turns: turnDesk } = manager
+  for (const { agentId, rootId, token } of wakes) desk.port.wake(agentId, rootId, token)
   const [answers, turnAnswers] = await Promise.all([
-    said.length ? port.report(said) : [],
-    turnReports.length ? port.reportTurns(turnReports) : [],
+    said.length ? desk.reportFrom(workerId, said) : [],
+    turnReports.length ? turnDesk.reportFrom(workerId, turnReports) : [],
   ])
   return { answers: answers.map(answerToWire), turns: turnAnswers.map((answer) => JSON.stringify(answer)) }
 }
 
-/** A record that makes no sense parks its agent when it is decided about; one that is no record is refused. */
-function turnReport(text: string, i: number): TurnReport {
-  try {
-    const turn = JSON.parse(text) as TurnReport
-    if (turn?.type === 'turn' && typeof turn.agentId === 'string' && typeof turn.token === 'string')
-      return turn
-  } catch (error) {
-    throw new CurfewError('invalid_request', `turns[${i}] is no JSON: ${(error as Error).message}`)
-  }
-  throw new CurfewError('invalid_request', `turns[${i}] is no turn`)
-}
-
-function helloOf(request: AttachRequest): RemoteHello {
-  const { workerId, session, version, concurrency, turns, labels, machine, definitions } = request
-  const check = (what: string, ok: boolean) => {
-    if (!ok) throw new CurfewError('invalid_request', `attach: ${what}`)
-  }
-  check('worker_id must be 1 to 200 characters', workerId.length > 0 && workerId.length <= MAX_NAME_LENGTH)
-  check('session must be above 0', session > 0)
-  for (const [name, count] of Object.entries({ concurrency, turns }))
-    check(`${name} must be from 0 to ${MAX_CONCURRENCY}`, count >= 0 && count <= MAX_CONCURRENCY)
-  check('machine is missing', machine !== undefined)
-  for (const { name } of definitions)
-    check(`definition name ${name.slice(0, 50)}`, name.length > 0 && name.length <= MAX_NAME_LENGTH)
-  const named = (kind: string) => definitions.filter((one) => one.kind === kind).map(({ name }) => name)
-  return {
-    ...{ workerId, session, version, concurrency, turns, labels },
-    machine: toPlain<Machine>(MachineSchema, machine as object),
-    names: named('task'),
-    agents: named('agent'),
-    queues: request.allQueues ? null : request.queues,
-    definitions: definitions.map(({ kind, name, body }) => ({ kind, name, body: { ...body } })),
-    attempts: request.attempts.map(({ id, token }) => ({ id, token })),
-    turnsHeld: request.turnsHeld.map(({ id, token }) => ({ id, token })),
+function checkWake(...texts: string[]): void {
+  for (const text of texts) {
+    if (text.length > MAX_NAME_LENGTH || text.includes('\u0000'))
+      throw new CurfewError('invalid_request', 'wakes: one is for nobody')
   }
 }
 
@@ -152,7 +123,7 @@ class DownQueue implements Downstream {
   }
 
   send(message: DownMessage): void {
-    this.#waiting.push(downToWire(message))
+    for (const part of downParts(message)) this.#waiting.push(downToWire(part))
     this.#wake()
   }
 

@@ -4,6 +4,7 @@
  */
 import type { StopReason } from '../core/states.ts'
 import type { Assignment, DownMessage, WorkerHello } from '../wire/worker-port.ts'
+import { ClaimFocus } from './claim-focus.ts'
 
 export interface Slot {
   assignment: Assignment
@@ -69,6 +70,7 @@ export interface Group {
   wished: number
   /** There may be ready work that was not claimed yet. */
   mayWait: boolean
+  readonly focus: ClaimFocus
 }
 
 /** The sessions, by what they can run. */
@@ -89,7 +91,7 @@ export class Groups {
     const key = JSON.stringify([session.remote, names.toSorted(), queues?.toSorted() ?? null])
     const group = this.#groups.get(key) ?? {
       ...{ remote: session.remote, names, known: new Set(names), queues },
-      ...{ sessions: new Set<Session>(), wished: 0, mayWait: true },
+      ...{ sessions: new Set<Session>(), wished: 0, mayWait: true, focus: new ClaimFocus() },
     }
     group.sessions.add(session)
     group.mayWait = true
@@ -112,8 +114,15 @@ export class Groups {
     return this.#ring.some(({ known }) => known.has(name))
   }
 
+  takes({ name, queue }: { name: string; queue: string }): boolean {
+    return this.#ring.some(({ known, queues }) => known.has(name) && (queues?.includes(queue) ?? true))
+  }
+
   workArrived(): void {
-    for (const group of this.#ring) group.mayWait = true
+    for (const group of this.#ring) {
+      group.mayWait = true
+      group.focus.forget()
+    }
   }
 
   /** The first of them, in turn, of which this is true. */

@@ -100,6 +100,15 @@ export class Statements {
     }
   }
 
+  /** What these were scheduled with. */
+  scheduledTasks(ids: readonly string[]): Statement<Pick<TaskRow, 'id' | 'name' | 'input'>> {
+    const d = this.#d
+    return {
+      sql: `select id, name, ${wholeInput(d.s, 't')} as input from ${d.s}tasks t where id ${d.inList('$1')}`,
+      params: [d.list(ids)],
+    }
+  }
+
   /** Which of these have settled: the cheap question of a waiting caller. */
   settledTasks(ids: readonly string[]): Statement<{ id: string }> {
     const d = this.#d

@@ -4,7 +4,7 @@ import { Agent as HttpsAgent } from 'node:https'
 import type { Interceptor, Transport } from '@connectrpc/connect'
 import { createConnectTransport } from '@connectrpc/connect-node'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_MESSAGE_DEPTH, MAX_REQUEST_BYTES } from '../core/limits.ts'
+import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
 
 export interface ConnectionOptions {
   token?: string | undefined
@@ -31,7 +31,7 @@ export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}):
     httpVersion: '1.1',
     nodeOptions: { agent: agent as HttpAgent, ...(socketPath !== undefined && { socketPath }) },
     interceptors: token === undefined ? [] : [bearer(token)],
-    readMaxBytes: 4 * MAX_REQUEST_BYTES,
+    readMaxBytes: MAX_ANSWER_BYTES,
     acceptCompression: [],
     binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
   })

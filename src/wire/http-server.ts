@@ -9,7 +9,8 @@ import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import type { ConnectRouter, Interceptor } from '@connectrpc/connect'
-import { connectNodeAdapter } from '@connectrpc/connect-node'
+import { createConnectRouter } from '@connectrpc/connect'
+import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node'
 import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import {
@@ -45,7 +46,11 @@ export interface HttpServerOptions {
   logger: Logger
   routes(router: ConnectRouter): void
   ready(): boolean
+  /** Requests that come before it wait for it. */
+  started: Promise<void>
   metrics(): Promise<{ text: string; contentType: string }>
+  /** For a request to arrive whole. */
+  requestMs?: number
 }
 
 export interface HttpServer {
@@ -56,6 +61,8 @@ export interface HttpServer {
   close(): Promise<void>
 }
 
+const MAX_HEADERS_MS = 10_000
+const LOOK_EVERY_MS = 5_000
 /** Requests under way get so long when it closes. */
 const CLOSE_MS = 2_000
 /** One that was refused may send the rest of its request for so long. */
@@ -66,8 +73,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const gatekeeper = new Gatekeeper(options)
   if (gatekeeper.warning) logger.warn({ address: formatListen(address) }, gatekeeper.warning)
   const shutdown = new AbortController()
-  const rpc = connectNodeAdapter({
-    routes: options.routes,
+  const router = createConnectRouter({
     // Few callers want them, and each is code that strangers reach.
     ...{ grpc: false, grpcWeb: false },
     readMaxBytes: MAX_REQUEST_BYTES,
@@ -76,8 +82,20 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     interceptors: [translateErrors(logger)],
     jsonOptions: { alwaysEmitImplicit: true, recursionLimit: MAX_MESSAGE_DEPTH },
     binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
-    fallback: (_request, response) => refuse(response as ServerResponse, NOTHING_HERE, clock),
   })
+  options.routes(router)
+  const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]))
+  const rpc = async (path: string, request: IncomingMessage, response: ServerResponse) => {
+    const handler = handlers.get(path)
+    if (!handler) return refuse(response, NOTHING_HERE, clock)
+    try {
+      const answer = await handler(universalRequestFromNodeRequest(request, response, undefined, undefined))
+      await universalResponseToNodeResponse(answer, response)
+    } catch (error) {
+      // Whoever asked has gone: everything else is an answer.
+      logger.debug({ path, error: String(error) }, 'a request was not answered to its end')
+    }
+  }
   const handle = (request: IncomingMessage, response: ServerResponse) => {
     const admission = gatekeeper.admit({
       path: request.url ?? '/',
@@ -86,14 +104,20 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       clientCertificate: certificateOf(request),
     })
     if (admission.type === 'refused') return refuse(response, admission, clock)
-    const path = (request.url ?? '/').split('?', 1)[0]
+    const path = (request.url ?? '/').split('?', 1)[0] as string
     if (path === '/healthz') return plain(response, 200, 'ok\n')
     if (path === '/readyz')
       return plain(response, options.ready() ? 200 : 503, options.ready() ? 'ready\n' : 'not ready\n')
     if (path === '/metrics') return void sendMetrics(options, response)
-    rpc(request as never, response as never)
+    void options.started.then(() => rpc(path, request, response))
   }
-  const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: MAX_REQUEST_MS, headersTimeout: 10_000 }
+  const { requestMs = MAX_REQUEST_MS } = options
+  const limits = {
+    ...{ maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: requestMs },
+    headersTimeout: Math.min(MAX_HEADERS_MS, requestMs),
+    // Times are looked at this often, and not at all in between.
+    connectionsCheckingInterval: Math.min(LOOK_EVERY_MS, requestMs),
+  }
   const server: Server = tls
     ? createTlsServer(
         {
@@ -110,8 +134,9 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   server.maxHeadersCount = MAX_HEADERS
   server.maxConnections = MAX_CONNECTIONS
   server.keepAliveTimeout = 75_000
-  server.on('clientError', (_error, socket) => badRequest(socket as Socket))
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => badRequest(error, socket as Socket))
   await bind(server, address)
+  server.on('error', (error) => logger.error({ error: error.message }, 'a listener failed'))
   const at = addressOf(server, address)
   return {
     address: at,
@@ -134,11 +159,27 @@ async function bind(server: Server, address: ListenAddress): Promise<void> {
     if (address.type === 'unix') {
       // Whoever held it is gone: the store's lock is ours.
       rmSync(address.path, { force: true })
-      server.listen(address.path, resolve)
-      chmodSync(address.path, 0o600)
+      listenPrivately(server, address.path, resolve)
     } else server.listen(address.port, address.host, resolve)
   })
   server.removeAllListeners('error')
+}
+
+/** Only its user can ever open it. */
+function listenPrivately(server: Server, path: string, listening: () => void): void {
+  let before: number | null = null
+  try {
+    before = process.umask(0o177)
+  } catch {
+    before = null // a thread has no mask of its own: it is set right below
+  }
+  try {
+    server.listen(path, listening)
+  } finally {
+    if (before !== null) process.umask(before)
+  }
+  // Where it could not be made, the error comes with the next turn.
+  if (server.listening) chmodSync(path, 0o600)
 }
 
 function cannotListen(address: ListenAddress, error: NodeJS.ErrnoException): CurfewError {
@@ -230,9 +271,15 @@ function refuse(response: ServerResponse, { status, code, message, headers }: Re
   req.once('close', () => timer.cancel())
 }
 
-function badRequest(socket: Socket): void {
-  if (socket.writable) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')
+function badRequest({ code }: NodeJS.ErrnoException, socket: Socket): void {
+  const status = CLIENT_ERRORS[code ?? ''] ?? '400 Bad Request'
+  if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\n\r\n`)
   else socket.destroy()
+}
+
+const CLIENT_ERRORS: Record<string, string> = {
+  HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 }
 
 function certificateOf({ socket }: IncomingMessage): { name: string } | undefined {

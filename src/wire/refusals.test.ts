@@ -17,7 +17,13 @@ beforeEach(async () => {
   const { entry } = createToken('client', new SystemRandomness())
   server = await startHttpServer({
     ...{ address: { type: 'tcp', host: '127.0.0.1', port: 0 }, tokens: readTokens([entry]) },
-    ...{ clock: new SystemClock(), logger: quiet, routes: () => undefined, ready: () => true },
+    ...{
+      clock: new SystemClock(),
+      logger: quiet,
+      routes: () => undefined,
+      ready: () => true,
+      started: Promise.resolve(),
+    },
     metrics: async () => ({ text: '', contentType: 'text/plain' }),
   })
   const { hostname, port } = new URL(server.url)

@@ -1,6 +1,6 @@
-import { Code } from '@connectrpc/connect'
+import { Code, ConnectError } from '@connectrpc/connect'
 import { expect, test } from 'vitest'
-import { toConnectError } from './wire-error.ts'
+import { fromConnectError, toConnectError } from './wire-error.ts'
 
 function logged() {
   const lines: string[] = []
@@ -21,4 +21,11 @@ test('a bug of ours is told in the log, and not to the caller', () => {
   expect(answer.code).toBe(Code.Internal)
   expect(answer.message).not.toContain('secret')
   expect(lines).toEqual(['a request failed for a reason of ours'])
+})
+
+test('a stream that was refused without a word says what is missing', () => {
+  const fault = fromConnectError(new ConnectError('HTTP 401', Code.Unauthenticated))
+  expect(fault).toMatchObject({ code: 'unauthenticated', message: 'the manager wants a token that it knows' })
+  const told = fromConnectError(new ConnectError('this one said why', Code.Unauthenticated))
+  expect(told.message).toBe('this one said why')
 })

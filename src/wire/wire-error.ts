@@ -25,7 +25,7 @@ const CODES: Record<string, Code> = {
 }
 
 /** What writing to a connection that was cut fails with. */
-const CUT = ['ERR_STREAM_DESTROYED', 'ERR_STREAM_PREMATURE_CLOSE', 'ECONNRESET', 'EPIPE']
+const CUT = ['ERR_STREAM_DESTROYED', 'ERR_STREAM_PREMATURE_CLOSE', 'ECONNRESET', 'ECANCELED', 'EPIPE']
 
 export function toConnectError(error: unknown, logger: Logger): ConnectError {
   if (error instanceof ConnectError) return error
@@ -68,7 +68,16 @@ export function fromConnectError(error: unknown): CurfewError {
       cause: error,
     })
   }
-  return new CurfewError(PLAIN_CODES[connect.code] ?? 'unreachable', connect.rawMessage, { cause: error })
+  const code = PLAIN_CODES[connect.code] ?? 'unreachable'
+  // Of a stream that was refused nothing arrives but the status.
+  const bare = /^HTTP \d+$/.test(connect.rawMessage)
+  const message = (bare ? PLAIN_MESSAGES[code] : undefined) ?? connect.rawMessage
+  return new CurfewError(code, message, { cause: error })
+}
+
+const PLAIN_MESSAGES: Record<string, string> = {
+  unauthenticated: 'the manager wants a token that it knows',
+  permission_denied: 'the role of this token may not do that',
 }
 
 /** Of errors that come from the transport, and of refusals before a request was looked at. */

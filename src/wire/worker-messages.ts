@@ -3,15 +3,16 @@ import { create } from '@bufbuild/protobuf'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import type { Progress, Receipt, StopReason } from '../core/states.ts'
-import { FailureSchema, ProgressSchema } from './gen/curfew/v1/work_pb.ts'
+import type { TraceContext } from '../core/trace-context.ts'
+import { FailureSchema, ProgressSchema, TraceContextSchema } from './gen/curfew/v1/work_pb.ts'
 import type {
+  Assignment as AssignmentMessage,
   AttachResponse,
   LateResult as LateResultMessage,
   ReportAnswer as ReportAnswerMessage,
   Report as ReportMessage,
 } from './gen/curfew/v1/workers_pb.ts'
 import {
-  AssignmentSchema,
   AttachResponseSchema,
   ExtensionAnswerSchema,
   LateResultSchema,
@@ -28,7 +29,7 @@ export function downToWire(message: DownMessage): AttachResponse {
     case 'start':
       return down('start', {
         $typeName: 'curfew.v1.Start',
-        assignments: message.assignments.map((one) => fromPlain(AssignmentSchema, one)),
+        assignments: message.assignments.map(assignmentToWire),
       })
     case 'stop': {
       const { taskId, token, reason, graceMs } = message
@@ -64,10 +65,7 @@ export function downFromWire({ message }: AttachResponse): DownMessage | null {
     case 'start':
       return {
         type: 'start',
-        assignments: message.value.assignments.map((one) => {
-          const plain = toPlain<Assignment>(AssignmentSchema, one)
-          return { ...plain, scope: one.scope ? toPlain<Assignment['scope']>(ScopeSchema, one.scope) : null }
-        }),
+        assignments: message.value.assignments.map(assignmentFromWire),
       }
     case 'stop': {
       const { taskId, token, reason, graceMs } = message.value
@@ -89,20 +87,68 @@ export function downFromWire({ message }: AttachResponse): DownMessage | null {
   }
 }
 
+function assignmentToWire(one: Assignment): AssignmentMessage {
+  const { scope, trace } = one
+  return {
+    $typeName: 'curfew.v1.Assignment',
+    taskId: one.taskId,
+    name: one.name,
+    queue: one.queue,
+    attempt: one.attempt,
+    token: one.token,
+    input: one.input,
+    details: one.details ?? undefined,
+    deadlineAt: one.deadlineAt ?? undefined,
+    attemptMs: one.attemptMs ?? undefined,
+    totalMs: one.totalMs ?? undefined,
+    softStopMs: one.softStopMs,
+    beatEveryMs: one.beatEveryMs,
+    graceMs: one.graceMs,
+    scope: scope ? fromPlain(ScopeSchema, scope) : undefined,
+    trace: trace ? fromPlain(TraceContextSchema, trace) : undefined,
+  }
+}
+
+function assignmentFromWire(message: AssignmentMessage): Assignment {
+  const { scope, trace } = message
+  return {
+    taskId: message.taskId,
+    name: message.name,
+    queue: message.queue,
+    attempt: message.attempt,
+    token: message.token,
+    input: message.input,
+    details: message.details ?? null,
+    deadlineAt: message.deadlineAt ?? null,
+    attemptMs: message.attemptMs ?? null,
+    totalMs: message.totalMs ?? null,
+    softStopMs: message.softStopMs,
+    beatEveryMs: message.beatEveryMs,
+    graceMs: message.graceMs,
+    trace: trace ? toPlain<TraceContext>(TraceContextSchema, trace) : null,
+    scope: scope ? toPlain<Assignment['scope']>(ScopeSchema, scope) : null,
+  }
+}
+
 function reasonFromWire(reason: object | undefined): StopReason {
   return reason ? toPlain<StopReason>(StopReasonSchema, reason) : { code: 'stale', message: 'it has to stop' }
 }
 
 export function reportToWire(report: Report): ReportMessage {
-  const { taskId, token } = report
-  const message = (what: ReportMessage['what']): ReportMessage => ({
-    ...{ $typeName: 'curfew.v1.Report' as const, taskId, token, what },
-  })
+  return {
+    $typeName: 'curfew.v1.Report',
+    taskId: report.taskId,
+    token: report.token,
+    what: whatToWire(report),
+  }
+}
+
+function whatToWire(report: Report): ReportMessage['what'] {
   switch (report.type) {
     case 'completed':
-      return message({ case: 'completed', value: report.output })
+      return { case: 'completed', value: report.output }
     case 'failed':
-      return message({ case: 'failed', value: fromPlain(FailureSchema, report.failure) })
+      return { case: 'failed', value: fromPlain(FailureSchema, report.failure) }
     case 'beat': {
       const { progress, details, moved } = report
       const value = {
@@ -110,25 +156,25 @@ export function reportToWire(report: Report): ReportMessage {
         ...(progress && { progress: fromPlain(ProgressSchema, progress) }),
         ...(details !== null && { details }),
       }
-      return message({ case: 'beat', value })
+      return { case: 'beat', value }
     }
     case 'extend': {
       const { requestId, progress } = report
       const value = { requestId, progress: fromPlain(ProgressSchema, progress) }
-      return message({ case: 'extend', value: { $typeName: 'curfew.v1.Extend', ...value } })
+      return { case: 'extend', value: { $typeName: 'curfew.v1.Extend', ...value } }
     }
     case 'overdue':
-      return message({ case: 'overdue', value: { $typeName: 'curfew.v1.Overdue' } })
+      return { case: 'overdue', value: { $typeName: 'curfew.v1.Overdue' } }
     case 'stopped': {
       const { reason, receipt, late } = report
       const value = {
         ...{ $typeName: 'curfew.v1.Stopped' as const, receipt, reason: fromPlain(StopReasonSchema, reason) },
         ...(late && { late: lateToWire(late) }),
       }
-      return message({ case: 'stopped', value })
+      return { case: 'stopped', value }
     }
     case 'returned':
-      return message({ case: 'returned', value: lateToWire(report.late) })
+      return { case: 'returned', value: lateToWire(report.late) }
   }
 }
 

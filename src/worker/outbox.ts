@@ -34,9 +34,10 @@ export class Outbox<Report, Answer> {
   }
 
   async #flush(): Promise<void> {
-    const outgoing = this.#waiting.splice(0)
+    const outgoing = this.#waiting
+    this.#waiting = []
     const answers = await this.#answers(outgoing.map(({ report }) => report))
     if (!answers) return
-    for (const [i, { resolve }] of outgoing.entries()) resolve(answers[i] ?? this.#unanswered)
+    for (let i = 0; i < outgoing.length; i++) outgoing[i]?.resolve(answers[i] ?? this.#unanswered)
   }
 }

@@ -12,7 +12,7 @@ import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { ORPHAN_GRACE_MS } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, ORPHAN_GRACE_MS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { AttachRequest, Welcome } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
@@ -26,6 +26,7 @@ import type {
   Held,
   ManagerPort,
   TurnAnswer,
+  TurnReport,
   WorkerHello,
   WorkerSession,
 } from '../wire/worker-port.ts'
@@ -35,6 +36,7 @@ import type { ThisMachine } from './machine.ts'
 import type { Batch, BatchAnswer } from './report-sender.ts'
 import { ReportSender } from './report-sender.ts'
 import type { BeatTarget } from './send-beat.ts'
+import { turnPieces, weightOfTurn } from './turn-pieces.ts'
 
 export interface RemoteManagerOptions {
   endpoints: readonly Endpoint[]
@@ -53,8 +55,8 @@ export interface RemoteManagerOptions {
 }
 
 const RECONNECT: Backoff = { initialMs: 100, factor: 2, maxMs: 5_000, jitter: 1 }
-/** With work that would have to stop: a manager that is back within the orphan grace is found within it. */
-const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 1_000 }
+/** With work: a manager that is back within the orphan grace is found within it, and told of what was stopped within the lease. */
+const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 500 }
 /** A stream says something every second. */
 const STREAM_SILENT_MS = 5_000
 /** A manager whose store is away answers late; the same number again waits for the same answer. */
@@ -62,6 +64,7 @@ const ANSWER_WITHIN_MS = 15_000
 /** Looking at the lease; what was blocked longer looks before it does anything else. */
 const LOOK_EVERY_MS = 500
 const LEAVE_WITHIN_MS = 2_000
+const BEAT_WITHIN_MS = 2_000
 
 /** Trying again will not help until somebody changes something. */
 const REFUSALS = ['version_mismatch', 'unauthenticated', 'permission_denied', 'invalid_request']
@@ -73,12 +76,12 @@ interface Attached {
 }
 
 export class RemoteManager implements ManagerPort {
-  /** The first attach; rejects when it was refused for a reason that stays. */
-  readonly attached: Promise<void>
+  /** The first attach, and to whom; rejects when it was refused for a reason that stays. */
+  readonly attached: Promise<string>
   readonly #options: RemoteManagerOptions
   readonly #beats: Beats
   readonly #sender = new ReportSender((batch) => this.#send(batch))
-  readonly #first = Promise.withResolvers<void>()
+  readonly #first = Promise.withResolvers<string>()
   readonly #closing = new AbortController()
   #worker: Attached | null = null
   #rpc: RpcClient<typeof WorkerService> | null = null
@@ -110,11 +113,26 @@ export class RemoteManager implements ManagerPort {
     this.#watchLease()
     return {
       report: (reports) => this.#sender.report(reports),
-      reportTurns: (reports) => this.#sender.reportTurns(reports),
+      reportTurns: (reports) => this.#reportTurns(reports),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
       wake: (agentId, rootId, token) => this.#sender.wake({ agentId, rootId, token }),
       detach: () => this.#closing.abort(),
     }
+  }
+
+  #reportTurns(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
+    if (reports.every((report) => weightOfTurn(report) <= MAX_BATCH_BYTES))
+      return this.#sender.reportTurns(reports)
+    return Promise.all(reports.map((report) => this.#reportInPieces(report)))
+  }
+
+  async #reportInPieces(report: TurnReport): Promise<TurnAnswer> {
+    const pieces = turnPieces(report, MAX_BATCH_BYTES)
+    for (const [i, piece] of pieces.entries()) {
+      const [answer] = (await this.#sender.reportTurns([piece])) as [TurnAnswer]
+      if (i === pieces.length - 1 || answer.type !== 'more') return answer
+    }
+    return { type: 'stale' }
   }
 
   /** Takes no more work; what runs goes on. */
@@ -159,18 +177,21 @@ export class RemoteManager implements ManagerPort {
   async #run(attached: Attached): Promise<void> {
     const { endpoints, clock, randomness, logger } = this.#options
     let refusals = 0
+    let told = false
     for (let tries = 0; !this.#closing.signal.aborted; tries++) {
       const endpoint = endpoints[this.#next++ % endpoints.length] as Endpoint
       try {
         await this.#follow(endpoint, attached, () => {
           tries = 0
           refusals = 0
+          told = false
         })
       } catch (error) {
         const fault = fromConnectError(error)
         if (this.#closing.signal.aborted) return
         const refused = REFUSALS.includes(fault.code)
-        if (tries === 0 || refused) {
+        if (!told || refused) {
+          told = true
           logger.warn(
             { manager: endpoint.url, code: fault.code, error: fault.message },
             'no manager; it is tried again',
@@ -180,7 +201,7 @@ export class RemoteManager implements ManagerPort {
       }
       this.#rpc = null
       this.#setTarget(null)
-      const backoff = this.#hasWork && !this.#orphaned ? RECONNECT_WITH_WORK : RECONNECT
+      const backoff = this.#hasWork ? RECONNECT_WITH_WORK : RECONNECT
       await sleep(clock, backoffMs(backoff, tries, randomness.next()), this.#closing.signal)
     }
   }
@@ -210,6 +231,8 @@ export class RemoteManager implements ManagerPort {
         listen()
         this.#checkLease()
         const { message } = response
+        // Somebody speaks: the lease may have been renewed since the last beat.
+        if (this.#orphaned && message.case !== 'welcome') await this.#askForLease(rpc, attached)
         if (message.case === 'welcome') {
           onWelcome()
           this.#welcomed(message.value, { endpoint, rpc, sentAt, held, attached })
@@ -230,6 +253,22 @@ export class RemoteManager implements ManagerPort {
         this.#connected = Promise.withResolvers<void>()
       }
     }
+  }
+
+  /** A beat out of turn, so that work which comes with the end of an outage is not turned away. */
+  async #askForLease(rpc: RpcClient<typeof WorkerService>, { hello }: Attached): Promise<void> {
+    const { clock, logger } = this.#options
+    const sentAt = clock.monotonic()
+    try {
+      const { unknown, leaseAgeMs } = await rpc.beat(
+        { workerId: hello.workerId, session: this.#session, draining: this.#draining },
+        { timeoutMs: BEAT_WITHIN_MS, signal: this.#closing.signal },
+      )
+      if (!unknown) this.#beats.renewed(sentAt - leaseAgeMs)
+    } catch (error) {
+      logger.debug({ error: String(error) }, 'the lease could not be asked for; the next beat says it')
+    }
+    this.#checkLease()
   }
 
   #request(hello: WorkerHello, held: ReturnType<AttachedWorker['held']>): AttachRequest {
@@ -275,7 +314,7 @@ export class RemoteManager implements ManagerPort {
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
     this.#connected.resolve()
-    this.#first.resolve()
+    this.#first.resolve(endpoint.url)
     logger.info(
       { manager: endpoint.url, managerId: welcome.managerId, protocol: welcome.protocol },
       'attached',
@@ -384,18 +423,16 @@ export class RemoteManager implements ManagerPort {
   #checkLease(): void {
     const { clock, logger } = this.#options
     const { renewedAt, lapsedAt } = this.#beats
-    const silentMs = clock.monotonic() - renewedAt
-    this.#orphaned = silentMs > ORPHAN_GRACE_MS
+    this.#orphaned = clock.monotonic() - renewedAt > ORPHAN_GRACE_MS
     const overSince = this.#orphaned ? renewedAt : lapsedAt
     // A lapse is longer than the grace, so that another one begins later than that.
     const isNew = overSince - this.#overSince > ORPHAN_GRACE_MS
     this.#overSince = overSince
     // While it is over also what comes then: nothing runs here without a lease.
     if (!(this.#orphaned || isNew) || !this.#hasWork) return
-    if (isNew) {
-      const since = { silentMs: Math.round(clock.monotonic() - overSince) }
-      logger.error(since, 'no manager could be reached in time; attempts are stopped')
-    }
-    this.#worker?.worker.stopAll({ code: 'lease_over', message: 'no manager could be reached in time' })
+    const silentMs = Math.round(clock.monotonic() - overSince)
+    if (isNew) logger.error({ silentMs }, 'no manager could be reached in time; attempts are stopped')
+    const message = 'no manager could be reached in time'
+    this.#worker?.worker.stopAll({ code: 'lease_over', message, timeoutMs: silentMs })
   }
 }

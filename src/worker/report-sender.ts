@@ -4,6 +4,7 @@
  */
 import { MAX_BULK_ROWS } from '../core/limits.ts'
 import type { Report, ReportAnswer, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
+import { weightOfTurn } from './turn-pieces.ts'
 
 export interface Batch {
   number: number
@@ -17,10 +18,39 @@ export interface BatchAnswer {
   turns: TurnAnswer[]
 }
 
-type Item =
-  | { kind: 'report'; report: Report; resolve(answer: ReportAnswer): void; reject(error: unknown): void }
-  | { kind: 'turn'; report: TurnReport; resolve(answer: TurnAnswer): void; reject(error: unknown): void }
-  | { kind: 'wake'; wake: Batch['wakes'][number] }
+/** What was reported in one call, answered together. It may be sent in several batches. */
+class Call<Report, Answer> {
+  readonly reports: readonly Report[]
+  readonly answered: Promise<Answer[]>
+  /** So many of them are in batches. */
+  taken = 0
+  readonly #answers: Answer[] = []
+  readonly #ends = Promise.withResolvers<Answer[]>()
+  #left: number
+
+  constructor(reports: readonly Report[]) {
+    this.reports = reports
+    this.answered = this.#ends.promise
+    this.#left = reports.length
+    if (this.#left === 0) this.#ends.resolve([])
+  }
+
+  answer(index: number, answer: Answer): void {
+    this.#answers[index] = answer
+    if (--this.#left === 0) this.#ends.resolve(this.#answers)
+  }
+
+  refuse(error: unknown): void {
+    this.#ends.reject(error)
+  }
+}
+
+/** A part of a call, in one batch. */
+interface Part<Report, Answer> {
+  call: Call<Report, Answer>
+  from: number
+  to: number
+}
 
 /** While one is being committed the next is on its way. */
 const UNDER_WAY = 3
@@ -30,7 +60,9 @@ const BATCH_BYTES = 4 * 1024 * 1024
 export class ReportSender {
   /** Answers when the manager has; rejects only what it will never take. */
   readonly #send: (batch: Batch) => Promise<BatchAnswer>
-  #waiting: Item[] = []
+  readonly #reports = new Waiting<Report, ReportAnswer>(weightOf)
+  readonly #turns = new Waiting<TurnReport, TurnAnswer>(weightOfTurn)
+  #wakes: Batch['wakes'] = []
   #underWay = 0
   #number = 0
 
@@ -39,63 +71,45 @@ export class ReportSender {
   }
 
   report(reports: readonly Report[]): Promise<ReportAnswer[]> {
-    return this.#addAll(reports.map((report) => (ends) => ({ kind: 'report', report, ...ends })))
+    const answered = this.#reports.add(reports)
+    this.#pump()
+    return answered
   }
 
   reportTurns(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
-    return this.#addAll(reports.map((report) => (ends) => ({ kind: 'turn', report, ...ends })))
+    const answered = this.#turns.add(reports)
+    this.#pump()
+    return answered
   }
 
   wake(wake: Batch['wakes'][number]): void {
-    this.#waiting.push({ kind: 'wake', wake })
+    this.#wakes.push(wake)
     this.#pump()
-  }
-
-  #addAll<Answer>(
-    makers: ((ends: { resolve(answer: Answer): void; reject(error: unknown): void }) => Item)[],
-  ): Promise<Answer[]> {
-    const answers = makers.map(
-      (make) =>
-        new Promise<Answer>((resolve, reject) => {
-          this.#waiting.push(make({ resolve, reject }))
-        }),
-    )
-    this.#pump()
-    return Promise.all(answers)
   }
 
   #pump(): void {
-    while (this.#waiting.length > 0 && this.#underWay < UNDER_WAY) {
+    while (this.#underWay < UNDER_WAY && !(this.#reports.none && this.#turns.none && !this.#wakes.length)) {
       this.#underWay++
-      void this.#sendBatch(this.#take())
+      void this.#sendBatch()
     }
   }
 
-  #take(): Item[] {
-    let bytes = 0
-    let count = 0
-    for (const item of this.#waiting) {
-      bytes += weightOf(item)
-      if (count > 0 && (bytes > BATCH_BYTES || count >= MAX_BULK_ROWS)) break
-      count++
-    }
-    return this.#waiting.splice(0, count)
-  }
-
-  async #sendBatch(items: Item[]): Promise<void> {
-    const reports = items.filter((item) => item.kind === 'report')
-    const turns = items.filter((item) => item.kind === 'turn')
+  async #sendBatch(): Promise<void> {
+    // Where there are both, neither waits behind the other.
+    const share = this.#reports.none || this.#turns.none ? 1 : 2
+    const reports = this.#reports.take(share)
+    const turns = this.#turns.take(share)
+    const wakes = this.#wakes.splice(0, MAX_BULK_ROWS)
     try {
       const answered = await this.#send({
-        number: ++this.#number,
-        reports: reports.map(({ report }) => report),
-        turns: turns.map(({ report }) => report),
-        wakes: items.flatMap((item) => (item.kind === 'wake' ? [item.wake] : [])),
+        ...{ number: ++this.#number, wakes },
+        reports: reportsOf(reports),
+        turns: reportsOf(turns),
       })
-      for (const [i, { resolve }] of reports.entries()) resolve(answered.answers[i] ?? { type: 'accepted' })
-      for (const [i, { resolve }] of turns.entries()) resolve(answered.turns[i] ?? { type: 'stale' })
+      answerAll(reports, answered.answers, ACCEPTED)
+      answerAll(turns, answered.turns, STALE)
     } catch (error) {
-      for (const item of items) if (item.kind !== 'wake') item.reject(error)
+      for (const { call } of [...reports, ...turns]) call.refuse(error)
     } finally {
       this.#underWay--
       this.#pump()
@@ -103,12 +117,65 @@ export class ReportSender {
   }
 }
 
-function weightOf(item: Item): number {
-  if (item.kind === 'report') return item.report.type === 'completed' ? item.report.output.length : 1_000
-  if (item.kind === 'wake') return 0
-  const { steps, ran, state } = item.report
-  let bytes = 1_000 + (state.type === 'returned' ? state.output.length : 0)
-  for (const step of steps) if ('input' in step) bytes += step.input.length
-  for (const { outcome } of ran) if ('output' in outcome) bytes += outcome.output.length
-  return bytes
+const ACCEPTED: ReportAnswer = { type: 'accepted' }
+const STALE: TurnAnswer = { type: 'stale' }
+
+/** Calls that are not wholly in batches, in order. */
+class Waiting<Report, Answer> {
+  readonly #weigh: (report: Report) => number
+  readonly #calls: Call<Report, Answer>[] = []
+
+  constructor(weigh: (report: Report) => number) {
+    this.#weigh = weigh
+  }
+
+  get none(): boolean {
+    return this.#calls.length === 0
+  }
+
+  add(reports: readonly Report[]): Promise<Answer[]> {
+    const call = new Call<Report, Answer>(reports)
+    if (reports.length > 0) this.#calls.push(call)
+    return call.answered
+  }
+
+  /** The oldest, so many as fit into that part of a batch; the first always does. */
+  take(share: number): Part<Report, Answer>[] {
+    const parts: Part<Report, Answer>[] = []
+    let bytes = 0
+    let count = 0
+    for (let call = this.#calls[0]; call !== undefined; call = this.#calls[0]) {
+      const from = call.taken
+      for (; call.taken < call.reports.length; call.taken++, count++) {
+        bytes += this.#weigh(call.reports[call.taken] as Report)
+        if (count > 0 && (bytes > BATCH_BYTES / share || count >= MAX_BULK_ROWS / share)) break
+      }
+      if (call.taken > from) parts.push({ call, from, to: call.taken })
+      if (call.taken < call.reports.length) break
+      this.#calls.shift()
+    }
+    return parts
+  }
+}
+
+function reportsOf<Report, Answer>(parts: readonly Part<Report, Answer>[]): Report[] {
+  return parts.flatMap(({ call, from, to }) => call.reports.slice(from, to))
+}
+
+/** `missing`: for one that has no answer. */
+function answerAll<Report, Answer>(
+  parts: readonly Part<Report, Answer>[],
+  answers: readonly Answer[],
+  missing: Answer,
+): void {
+  let next = 0
+  for (const { call, from, to } of parts)
+    for (let i = from; i < to; i++) call.answer(i, answers[next++] ?? missing)
+}
+
+function weightOf(report: Report): number {
+  if (report.type === 'completed') return report.output.length
+  if (report.type === 'beat') return 200 + (report.details?.length ?? 0)
+  // Failures are rare, and as long as their texts.
+  return 'failure' in report || 'late' in report ? JSON.stringify(report).length : 200
 }

@@ -85,7 +85,7 @@ export class WorkerAttempt implements AttemptCallbacks {
     this.#armLimits(limits)
   }
 
-  async #ended(end: AttemptEnd): Promise<void> {
+  #ended(end: AttemptEnd): void {
     this.#hasEnded = true
     if (this.#forced) return
     if (!this.#stopping && end.type === 'failed' && end.failure.code === 'soft_stop') {
@@ -95,7 +95,7 @@ export class WorkerAttempt implements AttemptCallbacks {
     // What was last reported reaches the next attempt, also when it was held back a moment.
     if (end.type === 'failed') this.#sendBeat()
     this.#clearTimers()
-    await this.#reportAndGo(this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
+    void this.#reportAndGo(this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
   }
 
   async #reportAndGo(report: Promise<ReportAnswer>): Promise<void> {

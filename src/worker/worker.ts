@@ -166,9 +166,10 @@ export class Worker {
   }
 
   #start(assignment: Assignment): void {
+    const key = keyOf(assignment)
     // A manager that does not know whether it arrived sends it again.
-    if (this.#attempts.has(keyOf(assignment))) return
-    this.#attempts.set(keyOf(assignment), new WorkerAttempt(assignment, this.#host))
+    if (this.#attempts.has(key)) return
+    this.#attempts.set(key, new WorkerAttempt(assignment, this.#host))
   }
 
   #startHandler(assignment: Assignment, callbacks: AttemptCallbacks): RunningAttempt {

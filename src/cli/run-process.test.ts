@@ -83,7 +83,7 @@ test('commands find the process that works on the store', async () => {
   const watching = start('watch', id)
   await until(() => watching.stdout.includes('wait-flow/only running'))
   await writeFile(file, '')
-  expect([await waiting.exited, await watching.exited]).toEqual([0, 0])
+  expect([await waiting.exited, await watching.exited, watching.stderr]).toEqual([0, 0, ''])
   expect(waiting.stdout).toBe('"it came"\n')
 })
 

@@ -1,0 +1,64 @@
+// Between a client and a manager: connections that can be cut, held back and refused.
+
+import { once } from 'node:events'
+import type { AddressInfo, Socket } from 'node:net'
+import { connect, createServer } from 'node:net'
+
+export interface TcpProxy {
+  url: string
+  /** Connections taken so far. */
+  readonly connections: number
+  /** Ends every connection there is, without a word. */
+  cut(): void
+  /** New connections are cut as they come. */
+  refuse(refusing: boolean): void
+  close(): Promise<void>
+}
+
+/** To the manager at this address, `http://host:port`. */
+export async function tcpProxy(url: string): Promise<TcpProxy> {
+  const { hostname, port } = new URL(url)
+  const open = new Set<Socket>()
+  let refusing = false
+  let connections = 0
+  const server = createServer((near) => {
+    connections++
+    if (refusing) return void near.resetAndDestroy()
+    const far = connect(Number(port), hostname)
+    for (const [socket, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      open.add(socket)
+      socket.setNoDelay(true)
+      // Whoever fails takes the other one along.
+      socket.on('error', () => other.destroy())
+      socket.on('close', () => {
+        open.delete(socket)
+        other.destroy()
+      })
+      socket.pipe(other)
+    }
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const cut = () => {
+    for (const socket of open) socket.resetAndDestroy()
+  }
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    get connections() {
+      return connections
+    },
+    cut,
+    refuse: (next) => {
+      refusing = next
+    },
+    close: async () => {
+      const closed = once(server, 'close')
+      server.close()
+      cut()
+      await closed
+    },
+  }
+}

@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest'
+import { VirtualClock } from '../testing/virtual-clock.ts'
+import { withSignsOfLife } from './signs-of-life.ts'
+
+test('what comes is told as it comes, and again while nothing does, until its end', async () => {
+  const clock = new VirtualClock()
+  const from = clock.wall()
+  async function* source() {
+    await clock.sleep('7s')
+    yield 'a'
+    await clock.sleep('11s')
+    yield 'b'
+    await clock.sleep('1s')
+  }
+  const heard: string[] = []
+  const reading = (async () => {
+    const stream = withSignsOfLife(source(), clock, 5_000, (last) => `${last} again`)
+    for await (const message of stream) heard.push(`${(clock.wall() - from) / 1_000} ${message}`)
+    heard.push('end')
+  })()
+  for (let second = 0; second < 30; second++) await clock.advance('1s')
+  await reading
+  expect(heard).toEqual(['7 a', '12 a again', '17 a again', '18 b', 'end'])
+})
+
+test('a reader that stops ends what it reads', async () => {
+  const clock = new VirtualClock()
+  let ended = false
+  async function* source() {
+    try {
+      yield 1
+      yield 2
+    } finally {
+      ended = true
+    }
+  }
+  for await (const _ of withSignsOfLife(source(), clock, 5_000, (last) => last)) break
+  expect(ended).toBe(true)
+})
+
+test('what goes wrong is told too', async () => {
+  // biome-ignore lint/correctness/useYield: it has nothing to say
+  async function* source(): AsyncGenerator<number> {
+    throw new Error('broken')
+  }
+  const stream = withSignsOfLife(source(), new VirtualClock(), 5_000, (last) => last)
+  await expect(stream.next()).rejects.toThrow('broken')
+})

@@ -1,0 +1,76 @@
+/** What a stranger may cost: who is slow is cut off, who holds a socket file that cannot be made is told. */
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { SystemClock } from '../core/system-clock.ts'
+import { ClusterService } from './gen/curfew/v1/cluster_pb.ts'
+import type { HttpServerOptions } from './http-server.ts'
+import { startHttpServer } from './http-server.ts'
+
+const QUIET = { debug() {}, info() {}, warn() {}, error() {} }
+const STATUS = '/curfew.v1.ClusterService/GetStatus'
+
+async function serve(options: Partial<HttpServerOptions> = {}) {
+  const server = await startHttpServer({
+    ...{ address: { type: 'tcp', host: '127.0.0.1', port: 0 }, clock: new SystemClock(), logger: QUIET },
+    ...{
+      ready: () => true,
+      started: Promise.resolve(),
+      metrics: async () => ({ text: '', contentType: 'x' }),
+    },
+    routes: (router) => void router.service(ClusterService, { getStatus: () => ({ version: '1' }) }),
+    ...options,
+  })
+  onTestFinished(() => server.close())
+  return server
+}
+
+/** Everything that is heard until the other side closes. */
+async function heardBy(url: string, ...parts: string[]): Promise<string> {
+  const { hostname, port } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  onTestFinished(() => void socket.destroy())
+  let heard = ''
+  socket.on('data', (bytes) => {
+    heard += bytes
+  })
+  socket.on('error', () => socket.destroy())
+  await once(socket, 'connect')
+  for (const part of parts) socket.write(part)
+  await once(socket, 'close')
+  return heard
+}
+
+test('a request that does not arrive whole in time is answered so, and its connection closed', async () => {
+  const { url } = await serve({ requestMs: 200 })
+  const head = `POST ${STATUS} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n`
+  const slow = await Promise.all([
+    heardBy(url, `POST ${STATUS} HTTP/1.1\r\nhost: 127`),
+    heardBy(url, `${head}x-slow: `),
+    heardBy(url, `${head}content-length: 100\r\n\r\n{`),
+    heardBy(url, `${head}transfer-encoding: chunked\r\n\r\n1\r\n{\r\n`),
+  ])
+  for (const heard of slow) expect(heard).toMatch(/^HTTP\/1\.1 408 /)
+  const answer = await fetch(`${url}${STATUS}`, {
+    ...{ method: 'POST', body: '{}', headers: { 'content-type': 'application/json' } },
+  })
+  expect(await answer.json()).toMatchObject({ version: '1' })
+})
+
+test('headers that are too large are answered so', async () => {
+  const { url } = await serve()
+  const heard = await heardBy(url, `GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ${'a'.repeat(20_000)}\r\n\r\n`)
+  expect(heard).toMatch(/^HTTP\/1\.1 431 /)
+})
+
+test('a socket that cannot be made is told of as such, and leaves nothing', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'curfew-socket-'))
+  onTestFinished(() => rm(folder, { recursive: true, force: true }))
+  const address = { type: 'unix' as const, path: path.join(folder, 'missing', 'm.sock') }
+  await expect(serve({ address })).rejects.toMatchObject({
+    ...{ code: 'cannot_listen', fields: { address: `unix:${address.path}` } },
+  })
+})

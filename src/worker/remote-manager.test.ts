@@ -1,0 +1,106 @@
+import { create } from '@bufbuild/protobuf'
+import { expect, test, vi } from 'vitest'
+import { SystemClock } from '../core/system-clock.ts'
+import { Curfew, task } from '../curfew.ts'
+import type { AttachResponse } from '../wire/gen/curfew/v1/workers_pb.ts'
+import { ReportResponseSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
+import { startHttpServer } from '../wire/http-server.ts'
+import { answerToWire, down, downToWire } from '../wire/worker-messages.ts'
+
+const quiet = { debug() {}, info() {}, warn() {}, error() {} }
+
+/** A manager whose lease can be as old as one likes. */
+async function startManager(leaseAge: () => number) {
+  const sent: AttachResponse[] = []
+  let wake = () => {} // whoever waits in the stream
+  const send = (message: AttachResponse) => {
+    sent.push(message)
+    wake()
+  }
+  const reports: string[] = []
+  const server = await startHttpServer({
+    ...{ address: { type: 'tcp', host: '127.0.0.1', port: 0 }, clock: new SystemClock(), logger: quiet },
+    ...{
+      started: Promise.resolve(),
+      ready: () => true,
+      metrics: async () => ({ text: '', contentType: 'text/plain' }),
+    },
+    routes: (router) => {
+      router.service(WorkerService, {
+        async *attach(_request, { signal }) {
+          signal.addEventListener('abort', () => wake())
+          while (!signal.aborted) {
+            const next = sent.shift()
+            yield next ?? down('ping', { $typeName: 'curfew.v1.Ping' })
+            if (sent.length > 0) continue
+            const over = setTimeout(() => wake(), 1_000)
+            await new Promise<void>((resolve) => {
+              wake = resolve
+            })
+            clearTimeout(over)
+          }
+        },
+        report: ({ reports: said }) => {
+          reports.push(...said.map(({ taskId, what }) => `${taskId} ${what.case}`))
+          return create(ReportResponseSchema, { answers: said.map(() => answerToWire({ type: 'accepted' })) })
+        },
+        beat: () => ({ unknown: false, leaseAgeMs: leaseAge() }),
+        leave: () => ({}),
+      })
+    },
+  })
+  const welcome = () =>
+    send(
+      down('welcome', {
+        ...{ $typeName: 'curfew.v1.Welcome', managerId: 'n_1', version: '1', protocol: 1 },
+        ...{ confirmed: [], predecessors: [], leaseAgeMs: leaseAge() },
+      }),
+    )
+  const start = (taskId: string) =>
+    send(
+      downToWire({
+        type: 'start',
+        assignments: [
+          {
+            ...{ taskId, name: 'work', queue: 'default', attempt: 1, token: `r_${taskId}`, input: 'null' },
+            ...{ details: null, deadlineAt: null, attemptMs: null, totalMs: null, softStopMs: 0 },
+            ...{ beatEveryMs: 1_000, graceMs: 1_000, scope: null, trace: null },
+          },
+        ],
+      }),
+    )
+  return { url: server.url, reports, welcome, start, close: () => server.close() }
+}
+
+test('work that comes after an outage is run, though the last beat was before its end', async () => {
+  let leaseAgeMs = 60_000
+  const manager = await startManager(() => leaseAgeMs)
+  const second = Promise.withResolvers<void>()
+  const work = task({
+    name: 'work',
+    run: async (_: null, { signal, taskId, progress }) => {
+      progress(0.5)
+      if (taskId === 't_2') return second.promise
+      return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    },
+  })
+  const worker = await Curfew.work({ managers: manager.url, tasks: [work], logger: quiet })
+  try {
+    manager.welcome()
+    await worker.attached()
+    manager.start('t_1')
+    await vi.waitUntil(() => manager.reports.includes('t_1 stopped'), { timeout: 10_000 })
+    leaseAgeMs = 0
+    manager.start('t_2')
+    await vi.waitUntil(() => manager.reports.includes('t_2 beat'), { timeout: 3_000 })
+    second.resolve()
+    await vi.waitUntil(() => manager.reports.some((one) => /^t_2 (completed|stopped)/.test(one)), {
+      timeout: 3_000,
+    })
+    expect(manager.reports.filter((one) => one.startsWith('t_2'))).toEqual(['t_2 beat', 't_2 completed'])
+  } finally {
+    second.resolve()
+    await worker.close()
+    await manager.close()
+  }
+})
