@@ -66,7 +66,7 @@ export class TaskReader {
       const attempts = yield* run(store.statements.attempts(id))
       const events = yield* run(store.statements.events(id))
       return { work: taskView(row), events: taskEvents(row, attempts, events).map((event) => ({ ...event })) }
-    })
+    }, AT_ONCE)
   }
 
   /** How it ended; null while it has not settled. */
@@ -112,7 +112,7 @@ export class TaskReader {
       const above = yield* run(store.statements.agents.above(id))
       const below = row.kind === 'agent' ? yield* run(store.statements.agents.below(id, MAX_EXPLAINED)) : []
       return explainTree(row, { above, below, now })
-    })
+    }, AT_ONCE)
     const waits =
       row.name === WORKFLOW && !isEnded(row.status) ? await this.#withJoins(row, own.waits) : own.waits
     return { ...tree, ...own, waits }
@@ -147,13 +147,13 @@ export class TaskReader {
     const { store } = this.#parts
     const { row } = await this.#record(id)
     if (row.name !== WORKFLOW) refused(id, { type: 'unchanged', reason: 'it is not a workflow' })
-    return store.read(() => runView(store.statements, row))
+    return store.read(() => runView(store.statements, row), AT_ONCE)
   }
 
   async members(id: string): Promise<MemberView[]> {
     const { store } = this.#parts
     const row = (await this.job(id)) ?? refused(id, { type: 'not_found' })
-    return store.read(() => memberViews(store.statements, row))
+    return store.read(() => memberViews(store.statements, row), AT_ONCE)
   }
 
   /** Its row. */
@@ -176,9 +176,12 @@ export class TaskReader {
       const events = yield* run(statements.events(id))
       const waitedFor = row?.kind === 'agent' ? yield* run(statements.agents.waitedFor(id, MAX_SHOWN)) : []
       return { row: row ?? refused(id, { type: 'not_found' }), attempts, events, waitedFor }
-    })
+    }, AT_ONCE)
   }
 }
+
+/** What belongs together is of one moment: otherwise events would be missing that have happened. */
+const AT_ONCE = { atOnce: true }
 
 const NO_SLOTS = { free: 0, taken: 0, abandoned: 0 }
 
