@@ -18,6 +18,7 @@ import type { AttachRequest, Welcome } from '../wire/gen/curfew/v1/workers_pb.ts
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import type { Endpoint } from '../wire/http-client.ts'
 import { PROTOCOL_MAX, PROTOCOL_MIN, VERSION } from '../wire/protocol.ts'
+import { callUnary } from '../wire/unary-call.ts'
 import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
 import { answerFromWire, downFromWire, reportToWire } from '../wire/worker-messages.ts'
 import type {
@@ -85,6 +86,8 @@ export class RemoteManager implements ManagerPort {
   readonly #closing = new AbortController()
   #worker: Attached | null = null
   #rpc: RpcClient<typeof WorkerService> | null = null
+  /** Where it is, or was last, attached. */
+  #endpoint: Endpoint | null = null
   #connected = Promise.withResolvers<void>()
   #stream: AbortController | null = null
   #next = 0
@@ -313,6 +316,7 @@ export class RemoteManager implements ManagerPort {
     const target = beatTarget(endpoint, { workerId, session: this.#session, token, tls })
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
+    this.#endpoint = endpoint
     this.#connected.resolve()
     this.#first.resolve(endpoint.url)
     logger.info(
@@ -347,7 +351,7 @@ export class RemoteManager implements ManagerPort {
 
   /** Until it is answered: by this manager or the next. */
   async #send({ number, reports, turns, wakes }: Batch): Promise<BatchAnswer> {
-    const { clock, randomness, logger } = this.#options
+    const { clock, randomness, logger, token } = this.#options
     const { workerId } = (this.#worker as Attached).hello
     const request = {
       ...{ workerId, number, wakes },
@@ -357,11 +361,11 @@ export class RemoteManager implements ManagerPort {
     for (let tries = 0; ; tries++) {
       await this.#untilConnected()
       try {
-        const rpc = this.#rpc as RpcClient<typeof WorkerService>
-        const signal = this.#closing.signal
-        const answer = await rpc.report(
+        const answer = await callUnary(
+          this.#endpoint as Endpoint,
+          WorkerService.method.report,
           { ...request, draining: this.#draining },
-          { timeoutMs: ANSWER_WITHIN_MS, signal },
+          { token, clock, timeoutMs: ANSWER_WITHIN_MS, signal: this.#closing.signal },
         )
         this.#checkLease()
         return {
