@@ -278,8 +278,10 @@ function refuse(response: ServerResponse, { status, code, message, headers }: Re
 
 function badRequest({ code }: NodeJS.ErrnoException, socket: Socket): void {
   const status = CLIENT_ERRORS[code ?? ''] ?? '400 Bad Request'
-  if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\n\r\n`)
-  else socket.destroy()
+  if (!socket.writable) return void socket.destroy()
+  // Whoever keeps its own side open does not keep the socket.
+  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\n\r\n`)
+  socket.destroySoon()
 }
 
 const CLIENT_ERRORS: Record<string, string> = {

@@ -7,6 +7,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { Code, ConnectError } from '@connectrpc/connect'
 import { codeFromHttpStatus, errorFromJsonBytes } from '@connectrpc/connect/protocol-connect'
 import type { Clock } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
 import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
 import type { Endpoint } from './http-client.ts'
 
@@ -24,7 +25,7 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
   message: MessageInitShape<Input>,
   { token, clock, timeoutMs, signal }: CallOptions,
 ): Promise<MessageShape<Output>> {
-  const body = toBinary(method.input, create(method.input, message))
+  const body = encode(method.input, message)
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason)
     const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
@@ -39,7 +40,14 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
         },
       },
       (response) => {
-        readAll(response).then((bytes) => resolve(answerOf(method.output, response, bytes)), reject)
+        // In the turn in which it ends: the connection may be said to be closed in the next.
+        readAll(response, reject, (bytes) => {
+          try {
+            resolve(answerOf(method.output, response, bytes))
+          } catch (error) {
+            reject(error)
+          }
+        })
       },
     )
     const over = clock.setTimer(timeoutMs, () =>
@@ -57,18 +65,28 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
   })
 }
 
-function readAll(response: IncomingMessage): Promise<Buffer> {
+function encode<Input extends DescMessage>(input: Input, message: MessageInitShape<Input>): Uint8Array {
+  try {
+    return toBinary(input, create(input, message))
+  } catch (error) {
+    throw new CurfewError('invalid_request', `it cannot be sent: ${(error as Error).message}`)
+  }
+}
+
+function readAll(
+  response: IncomingMessage,
+  failed: (error: Error) => void,
+  whole: (bytes: Buffer) => void,
+): void {
   const chunks: Buffer[] = []
   let bytes = 0
-  return new Promise((resolve, reject) => {
-    response.on('data', (chunk: Buffer) => {
-      bytes += chunk.length
-      if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk)
-      else response.destroy(new ConnectError('the answer is too large', Code.ResourceExhausted))
-    })
-    response.on('end', () => resolve(Buffer.concat(chunks)))
-    response.on('error', reject)
+  response.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk)
+    else response.destroy(new ConnectError('the answer is too large', Code.ResourceExhausted))
   })
+  response.on('end', () => whole(Buffer.concat(chunks)))
+  response.on('error', failed)
 }
 
 function answerOf<Output extends DescMessage>(

@@ -104,7 +104,11 @@ export class RemoteManager implements ManagerPort {
     this.attached = this.#first.promise
     // Whoever waits for it hears of it; nobody has to.
     this.attached.catch((error: Error) => options.logger.debug({ error: error.message }, 'not attached'))
-    const listener = { unknown: () => this.#stream?.abort() }
+    const listener = {
+      unknown: () => this.#stream?.abort(),
+      failed: (error: Error) =>
+        options.logger.error({ error: error.message }, 'the thread of the beats died'),
+    }
     this.#beats = options.beatsInLoop
       ? new LoopBeats(options.clock, listener)
       : new ThreadBeats(options.clock, listener)
@@ -119,7 +123,10 @@ export class RemoteManager implements ManagerPort {
       reportTurns: (reports) => this.#reportTurns(reports),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
       wake: (agentId, rootId, token) => this.#sender.wake({ agentId, rootId, token }),
-      detach: () => this.#closing.abort(),
+      detach: () => {
+        this.#closing.abort()
+        this.#connected.resolve()
+      },
     }
   }
 
@@ -169,6 +176,7 @@ export class RemoteManager implements ManagerPort {
 
   close(): void {
     this.#closing.abort()
+    this.#connected.resolve()
     this.#stream?.abort()
     this.#leaseTimer?.cancel()
     this.#beats.close()
@@ -245,6 +253,7 @@ export class RemoteManager implements ManagerPort {
         } else {
           const down = downFromWire(response)
           if (down) attached.down(down)
+          if (this.#orphaned) this.#checkLease() // nothing runs without a lease
         }
       }
     } finally {
@@ -409,10 +418,7 @@ export class RemoteManager implements ManagerPort {
   async #untilConnected(): Promise<void> {
     while (!this.#rpc) {
       if (this.#closing.signal.aborted) throw new CurfewError('closed', 'this worker was closed')
-      const closed = new Promise<void>((resolve) =>
-        this.#closing.signal.addEventListener('abort', () => resolve(), { once: true }),
-      )
-      await Promise.race([this.#connected.promise, closed])
+      await this.#connected.promise
     }
   }
 
