@@ -25,6 +25,7 @@ import type {
   WaitView,
 } from '../wire/task-service.ts'
 import { GatheredReads } from './gathered-reads.ts'
+import { GatheredRecords } from './gathered-records.ts'
 import { memberViews } from './job-views.ts'
 import { runView } from './run-views.ts'
 
@@ -39,17 +40,19 @@ interface Parts {
 export class TaskReader {
   readonly #parts: Parts
   readonly #rows: GatheredReads<TaskRow>
+  readonly #records: GatheredRecords
   readonly #outcomes: GatheredReads<Pick<TaskRow, 'id' | 'status' | 'settledAt' | 'output'>>
 
   constructor(parts: Parts) {
     this.#parts = parts
     const { store, clock } = parts
     this.#rows = new GatheredReads(store, clock, (ids) => store.statements.readTasks(ids))
+    this.#records = new GatheredRecords(store, clock)
     this.#outcomes = new GatheredReads(store, clock, (ids) => store.statements.outcomes(ids))
   }
 
   get idle(): boolean {
-    return this.#rows.idle && this.#outcomes.idle
+    return this.#rows.idle && this.#outcomes.idle && this.#records.idle
   }
 
   async get(id: string): Promise<TaskView | null> {
@@ -59,14 +62,10 @@ export class TaskReader {
 
   /** The record and its events, at one moment; null when there is none. */
   async record(id: string): Promise<{ work: TaskView; events: TaskEventView[] } | null> {
-    const { store } = this.#parts
-    return store.read(function* () {
-      const [row] = yield* run(store.statements.readTasks([id]))
-      if (!row) return null
-      const attempts = yield* run(store.statements.attempts(id))
-      const events = yield* run(store.statements.events(id))
-      return { work: taskView(row), events: taskEvents(row, attempts, events).map((event) => ({ ...event })) }
-    }, AT_ONCE)
+    const record = await this.#records.read(id)
+    if (!record) return null
+    const { row, attempts, events } = record
+    return { work: taskView(row), events: taskEvents(row, attempts, events).map((event) => ({ ...event })) }
   }
 
   /** How it ended; null while it has not settled. */
