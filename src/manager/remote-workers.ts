@@ -343,7 +343,8 @@ export class RemoteWorkers {
     // This process stood still: what its workers said meanwhile it has not heard yet.
     if (lateMs > RENEW_EVERY_MS) for (const worker of this.#workers.values()) worker.heardAt += lateMs
     try {
-      for (const worker of [...this.#workers.values()]) await this.#judge(worker, now)
+      // Together: with one machine hundreds of them may be gone.
+      await Promise.all([...this.#workers.values()].map((worker) => this.#judge(worker, now)))
     } catch (error) {
       logger.warn({ error: (error as Error).message }, 'looking after workers failed; it is tried again')
     }
