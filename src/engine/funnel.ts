@@ -249,7 +249,7 @@ export class Funnel<Command, Answer, Committed> {
         continue
       }
       this.#options.committed(batch.committed)
-      for (const [i, entry] of waiting.entries()) entry.resolve(batch.answers[i] as Answer)
+      for (let i = 0; i < waiting.length; i++) waiting[i]?.resolve(batch.answers[i] as Answer)
       return
     }
   }

@@ -222,9 +222,9 @@ export class WorkerDesk {
     const shares = shareOut(group, claimed.length, ({ free }) => free)
     const batches = new Map<Session, Assignment[]>()
     const nobodys: Assignment[] = []
-    for (const [i, task] of claimed.entries()) {
+    for (let i = 0; i < claimed.length; i++) {
       const session = shares[i]
-      const assignment = assignmentOf(task, wish.token, now)
+      const assignment = assignmentOf(claimed[i] as ClaimedTask, wish.token, now)
       if (!session) nobodys.push(assignment)
       else {
         this.#hold(session, assignment, now)
