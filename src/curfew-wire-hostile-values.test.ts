@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import type { WireWorld } from '../scripts/acceptance/wire-world.ts'
 import { Gates, onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import type { Curfew } from './curfew.ts'
-import { agent, task } from './curfew.ts'
+import { agent, task, workflow } from './curfew.ts'
 
 const echo = task({ name: 'echo', run: (value: unknown) => value })
 const asks = agent({ name: 'asks', run: (_: null, ctx) => ctx.waitForSignal('go') })
@@ -161,6 +161,17 @@ onEachWire('hostile values', (test) => {
     for (const id of ['x', long, `t_${'!'.repeat(26)}`, `g_${'0'.repeat(26)}`, `t_${'0'.repeat(25)}\u0000`])
       await refuses('Schedule', { kind: 'task', name: 'echo', policy: {}, tasks: [{ input: '1', id }] })
     await refuses('Schedule', { kind: 'task', name: '$workflow', policy: {}, tasks: [{ input: '1' }] })
+    // Plans are shared by their hash: one that is not of its graph would be somebody else's.
+    const { model, hash } = workflow({ name: 'graph', nodes: [{ id: 'only' }] })
+    const run = (start: object) => {
+      const definitions = { workflows: {}, tasks: {}, agents: {} }
+      const input = JSON.stringify({ hash, model, definitions, input: null, ...start })
+      return { kind: 'agent', name: '$workflow', title: 'graph', policy: { queue: '' }, tasks: [{ input }] }
+    }
+    await refuses('Schedule', run({ hash: '0'.repeat(64) }))
+    await refuses('Schedule', run({ model: { ...model, nodes: [] } }))
+    await refuses('Schedule', run({ depth: -1_000 }))
+    await refuses('Schedule', run({ definitions: { workflows: { x: {} }, tasks: {}, agents: {} } }))
     await refuses('Schedule', {
       kind: 'agent',
       name: '$job',

@@ -77,6 +77,32 @@ onEachWire('watching over the wire', (test, kind) => {
     expect(knows.views).toMatchObject([{ final: true, events: [], truncated: false }])
   })
 
+  test('X4: tells of progress when it is made', async ({ wire }) => {
+    const gates = new Gates()
+    const steps = task({
+      name: 'steps',
+      run: async (name: string, { progress, signal }) => {
+        await gates.pass('first', signal)
+        progress({ completed: 1, total: 2 }, { on: name })
+        return gates.pass('second', signal)
+      },
+    })
+    const manager = await wire.manager()
+    await wire.work(manager, { tasks: [steps] })
+    const client = await wire.connect(manager.url as string)
+    const { id } = await client.schedule(steps, 'a')
+    const { views, done } = watched(client, id)
+    await until(() => views.some(({ work }) => work.status === 'running'))
+    const openedAt = performance.now()
+    gates.open('first')
+    await until(() => views.some(({ work }) => work.progress?.completed === 1))
+    // Over a file it is looked for every ten seconds only: somebody said so.
+    if (kind === 'file') expect(performance.now() - openedAt).toBeLessThan(8_000)
+    expect(views.at(-1)?.work).toMatchObject({ status: 'running', details: { on: 'a' } })
+    gates.open('second')
+    await done
+  })
+
   test('X4: goes on where it was when its connection is cut, and misses nothing', async ({ wire }) => {
     const { manager, client, proxy, gates, shaky } = await setUp(wire)
     const handle = await client.schedule(shaky, 1)

@@ -279,8 +279,8 @@ onEachStore('limits of workflows', (test) => {
     const outputs = tasks.map(({ title, output, failure }) => [title, output, failure?.message])
     expect(outputs.toSorted()).toEqual([
       ['bad', null, 'no such page'],
-      ['good', '20', undefined],
-      ['plan', '10', undefined],
+      ['good', 20, undefined],
+      ['plan', 10, undefined],
     ])
   })
 

@@ -123,6 +123,7 @@ export class Curfew extends Client {
   readonly #hurry = Promise.withResolvers<void>()
   readonly #closed = Promise.withResolvers<void>()
   #closing: Promise<void> | null = null
+  #announced: { revision: number; known: Registry } | null = null
 
   private constructor(
     parts: { engine: Engine; worker: Worker; supervisor: Supervisor | null; clock: Clock },
@@ -136,11 +137,21 @@ export class Curfew extends Client {
     this.#clock = clock
     this.#listening = new Listening(engine)
     engine.service.setSubmit((request) => {
-      const known = withRegistry(registry, announcedDefinitions(engine.workers.definitions()))
+      const known = this.#known(registry)
       const { requestId } = request
       const service = requestId === null ? engine.service : withFixedId(engine.service, requestId)
       return submitNamed(new Client(service, known), known, request)
     })
+  }
+
+  /** What this process and its workers know: put together once for each set of workers. */
+  #known(registry: Registry): Registry {
+    const { workers } = this.#engine
+    if (this.#announced?.revision !== workers.revision) {
+      const known = withRegistry(registry, announcedDefinitions(workers.definitions()))
+      this.#announced = { revision: workers.revision, known }
+    }
+    return this.#announced.known
   }
 
   /** Where others reach this engine, as `Curfew.connect` takes it. */

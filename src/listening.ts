@@ -1,6 +1,6 @@
 /** Where an engine listens: the addresses it was given, and over a SQLite file a socket that only its user can open. */
 import { createHash } from 'node:crypto'
-import { mkdirSync } from 'node:fs'
+import { lstatSync, mkdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { CurfewError } from './core/errors.ts'
@@ -53,6 +53,13 @@ export function socketOf(file: string): string {
   if (Buffer.byteLength(beside) <= MAX_SOCKET_PATH_BYTES) return beside
   const folder = path.join(tmpdir(), `curfew-${process.getuid?.() ?? 'user'}`)
   mkdirSync(folder, { recursive: true, mode: 0o700 })
+  const { uid, mode } = lstatSync(folder)
+  // Whoever owns the folder could put a socket of their own there.
+  if (!lstatSync(folder).isDirectory() || uid !== process.getuid?.() || (mode & 0o077) !== 0) {
+    throw new CurfewError('cannot_listen', `${folder} is not a folder of this user alone`, {
+      hint: 'Remove it, or put the store where its path is shorter.',
+    })
+  }
   return path.join(folder, `${createHash('sha256').update(beside).digest('hex').slice(0, 16)}.sock`)
 }
 

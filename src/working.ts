@@ -135,7 +135,8 @@ export class WorkerProcess {
     this.#worker.refuse(reason)
     this.#worker.stopAll(reason)
     await this.#within(this.#worker.longestGraceMs + CLOSE_MS, this.#worker.reported())
-    await this.#manager.leave()
+    // A handler that ignored its signal still runs: its lease has to be waited out.
+    if (this.#worker.isEmpty) await this.#manager.leave()
     this.#worker.detach()
     this.#manager.close()
     await this.#supervisor?.close()

@@ -3,7 +3,7 @@ import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts
 import type { ChaosOptions } from './driver.ts'
 import { runChaos } from './driver.ts'
 
-const seconds = Number(process.env.FAULTS_CHAOS_SECONDS ?? 60)
+const seconds = Number(process.env.FAULTS_CHAOS_SECONDS ?? 40)
 const seed = Number(process.env.FAULTS_CHAOS_SEED ?? Math.floor(Math.random() * 2 ** 31))
 const LIMIT_MS = (seconds + 300) * 1_000
 

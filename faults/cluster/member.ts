@@ -53,7 +53,8 @@ export class Member {
     const ended = this.#exited.then(() => {
       throw new Error(`process ${this.pid} ended before it had ${word}:\n${this.#said.join('')}`)
     })
-    ended.catch(() => undefined) // it may end at any time after that
+    // It may end at any time after that.
+    void ended.catch((error: Error) => error)
     await within(`the process has ${word}`, START_MS, Promise.race([once(this.#child, 'message'), ended]))
   }
 

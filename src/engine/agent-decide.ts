@@ -429,7 +429,8 @@ function lost(draft: AgentDraft, input: Extract<AgentInput, { type: 'lost' }>): 
   draft.record({ type: 'turn_lost', turn: row.attempt, nodeId: row.nodeId })
   row.live = 0
   row.token = null
-  row.losses++
+  // One that never got there killed nobody.
+  if (input.receipt !== 'exited') row.losses++
   if (row.losses > MOST_LOSSES) {
     const reason = `its worker died while it ran, ${row.losses} times in a row`
     row.parked = reason

@@ -61,6 +61,9 @@ interface Entry<Command, Answer> {
 /** So many rows must wait before a second transaction is opened beside the first: few are better together. */
 const WORTH_A_LANE = 64
 
+/** Lanes share what waits in parts of at least so many rows: a transaction costs as much as some dozens of them. */
+const SMALLEST_SHARE = MAX_BATCH_ROWS / 2
+
 /** The part of a batch that callers have while reports could fill it. */
 const CALLERS_SHARE = 0.2
 
@@ -185,7 +188,7 @@ export class Funnel<Command, Answer, Committed> {
   /** The oldest that wait; where there are lanes beside this one, their share is left to them. */
   #take(): Entry<Command, Answer>[] {
     const share = Math.ceil(this.#rows / this.#options.lanes)
-    const most = Math.min(MAX_BATCH_ROWS, Math.max(WORTH_A_LANE, share))
+    const most = Math.min(MAX_BATCH_ROWS, Math.max(SMALLEST_SHARE, share))
     const taken: Entry<Command, Answer>[] = []
     let bytes = 0
     let rows = 0
@@ -246,7 +249,7 @@ export class Funnel<Command, Answer, Committed> {
         continue
       }
       this.#options.committed(batch.committed)
-      for (const [i, entry] of waiting.entries()) entry.resolve(batch.answers[i] as Answer)
+      for (let i = 0; i < waiting.length; i++) waiting[i]?.resolve(batch.answers[i] as Answer)
       return
     }
   }

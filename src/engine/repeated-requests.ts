@@ -27,8 +27,8 @@ export class RepeatedRequests {
   *remember(commands: readonly Command[]): Work<Repeated[]> {
     const first = new Map<string, number>()
     const repeated: Repeated[] = []
-    for (const [index, command] of commands.entries()) {
-      const id = requestIdOf(command)
+    for (let index = 0; index < commands.length; index++) {
+      const id = requestIdOf(commands[index] as Command)
       if (id === null) continue
       const before = first.get(id)
       if (before === undefined) first.set(id, index)

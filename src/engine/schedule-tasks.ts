@@ -74,7 +74,8 @@ export function* addQueues(
   answers: Answer[],
 ): Work<void> {
   const names: string[] = []
-  for (const [index, command] of commands.entries()) {
+  for (let index = 0; index < commands.length; index++) {
+    const command = commands[index] as Command
     if (command.type !== 'queue') continue
     names.push(command.name)
     answers[index] = { type: 'accepted' }

@@ -52,6 +52,8 @@ export class TaskBatch {
   readonly #parked: { id: string; reason: string }[] = []
   readonly #agents: AgentBatch
   readonly #starter: Starter
+  /** Those that told of their progress. */
+  #beats: readonly { id: string }[] = []
   /** Guarded writes, and what they have to have changed. */
   readonly #hot: { ids: string[]; ticket: Ticket<{ id: string }> }[] = []
   readonly #locks: AgentLocks
@@ -136,6 +138,7 @@ export class TaskBatch {
   *#touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }> {
     const { completed, claimed, newTasks, turns } = this.committed
     for (const { row } of this.#drafts) yield row
+    yield* this.#beats
     yield* completed
     yield* claimed
     for (const task of newTasks) if ('parentId' in task) yield task
@@ -195,6 +198,7 @@ export class TaskBatch {
         beats.push({ id, token: input.token, progress, details: input.details, moved: input.moved ? 1 : 0 })
       }
     }
+    this.#beats = beats
     // What an attempt says of itself, before its end.
     if (beats.length)
       this.#hot.push({ ids: [...beating.keys()], ticket: yield* start(hot.beatTasks(now, beats)) })

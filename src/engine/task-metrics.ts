@@ -13,8 +13,16 @@ const AGENT_SECONDS = [...SECONDS, 6 * 3_600, 86_400, 7 * 86_400]
 
 type Outcome = 'completed' | 'failed' | 'timeout' | 'cancelled'
 
+interface EveryTask {
+  wait: Histogram.Internal<string>
+  ended: Counter.Internal
+  duration: Histogram.Internal<string>
+}
+
 export class TaskMetrics {
   readonly registry = new Registry()
+  /** By queue, then by name. */
+  readonly #ofEveryTask = new Map<string, Map<string, EveryTask>>()
   readonly #ended = this.#counter('curfew_tasks_ended_total', 'Tasks that reached their outcome', [
     'queue',
     'name',
@@ -104,11 +112,27 @@ export class TaskMetrics {
   })
 
   completed(queue: string, name: string, durationMs: number): void {
-    this.#end(queue, name, 'completed', durationMs)
+    const { ended, duration } = this.#everyTask(queue, name)
+    ended.inc()
+    duration.observe(durationMs / 1_000)
   }
 
   started(queue: string, name: string, waitedMs: number): void {
-    this.#wait.labels(queue, name).observe(Math.max(0, waitedMs) / 1_000)
+    this.#everyTask(queue, name).wait.observe(Math.max(0, waitedMs) / 1_000)
+  }
+
+  /** What is counted for every task: finding it by its labels costs more than counting. */
+  #everyTask(queue: string, name: string): EveryTask {
+    const ofQueue = this.#ofEveryTask.get(queue) ?? new Map<string, EveryTask>()
+    const known = ofQueue.get(name)
+    if (known) return known
+    const found = {
+      wait: this.#wait.labels(queue, name),
+      ended: this.#ended.labels(queue, name, 'completed'),
+      duration: this.#duration.labels(queue, name, 'completed'),
+    }
+    this.#ofEveryTask.set(queue, ofQueue.set(name, found))
+    return found
   }
 
   recorded(row: TaskRow, event: TaskEventBody): void {

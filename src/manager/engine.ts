@@ -226,7 +226,8 @@ export class Engine {
     this.#leave?.()
     this.#sweeper.close()
     this.workers.close()
-    const leftBehind = this.#manager.desk.slots().length > 0
+    // What runs in workers elsewhere outlives this process: its tokens are spared.
+    const leftBehind = this.#manager.desk.slots().some(({ session }) => !session.remote)
     if (!this.#failed && !this.#membership && leftBehind) await this.#letGo()
     this.#waiters.close()
     this.#manager.close(this.#failed ?? new CurfewError('closed', 'this engine was closed'))

@@ -60,6 +60,8 @@ interface RemoteWorker {
   /** It is given nothing because it was not heard of for a while. */
   silent: boolean
   attachedAt: number
+  /** As the store had what it was given, from its attach until it is told. */
+  rows: Map<string, TaskRow>
   /** Answers by the number of their request: one that comes again is answered as the first was. */
   answers: Map<number, Promise<unknown>>
 }
@@ -75,7 +77,7 @@ interface Parts {
 }
 
 /** So many requests of a worker are known again; it has a few under way at a time. */
-const REMEMBERED_ANSWERS = 64
+const REMEMBERED_ANSWERS = 16
 /** Beats come once a second. */
 const SILENT_MS = 3 * RENEW_EVERY_MS
 
@@ -83,6 +85,7 @@ export class RemoteWorkers {
   readonly #parts: Parts
   readonly #workers = new Map<string, RemoteWorker>()
   #timer: Timer | null = null
+  #revision = 0
   #tickedAt = 0
   #closed = false
 
@@ -112,7 +115,7 @@ export class RemoteWorkers {
       session.attached = false
       worker = {
         ...{ hello, session, stream: null, heardAt: clock.monotonic(), silent: false },
-        ...{ attachedAt: time.now(), answers: new Map() },
+        ...{ attachedAt: time.now(), answers: new Map(), rows: new Map() },
       }
       this.#workers.set(hello.workerId, worker)
       manager.desk.add(session)
@@ -125,6 +128,7 @@ export class RemoteWorkers {
     worker.silent = false
     worker.hello = hello
     session.hello = hello
+    this.#revision++
     worker.heardAt = clock.monotonic()
     this.#watch()
     const adopted = await this.#adopt(hello)
@@ -138,16 +142,21 @@ export class RemoteWorkers {
     const worker = this.#workers.get(workerId)
     if (worker?.stream !== stream) return
     const { manager, time } = this.#parts
-    const { session, hello } = worker
+    const { session, hello, rows } = worker
     session.connect((message) => stream.send(message))
     const shown = new Set(hello.attempts.map(({ id, token }) => slotKey({ taskId: id, token })))
     const now = time.now()
-    manager.desk.resend(
-      session,
-      [...session.slots].filter(([key]) => !shown.has(key)).map(([, slot]) => slot),
-      now,
-    )
-    for (const { id, token } of hello.attempts) this.#bringUpToDate(session, { taskId: id, token })
+    const unsent: Slot[] = []
+    for (const [key, slot] of session.slots) {
+      const row = rows.get(slot.assignment.taskId)
+      if (!row) continue
+      if (shown.has(key)) this.#bringUpToDate(slot, row, now)
+      else if (isRunning(row)) unsent.push(slot)
+      // It never got there, and has to stop by now: that is done.
+      else void this.#neverStarted(slot, row)
+    }
+    rows.clear()
+    manager.desk.resend(session, unsent, now)
     const turns = new Map(hello.turnsHeld.map(({ id, token }) => [id, token]))
     for (const [agentId, token] of session.turns) {
       if (turns.get(agentId) !== token) manager.turns.lose(agentId, token, 'exited')
@@ -221,6 +230,11 @@ export class RemoteWorkers {
     })
   }
 
+  /** Changes with what attached workers know. */
+  get revision(): number {
+    return this.#revision
+  }
+
   /** What attached workers know, by kind and name. */
   definitions(): RemoteHello['definitions'] {
     return [...this.#workers.values()].flatMap(({ hello }) => hello.definitions)
@@ -236,20 +250,28 @@ export class RemoteWorkers {
     }
   }
 
-  /** The store's word on what a worker shows. */
+  /** The store's word on what a worker shows, and on what it was given and may not have got. */
   async #adopt({ attempts, turnsHeld, workerId }: RemoteHello): Promise<TaskRow[]> {
     const { store, nodeId, manager, time, logger, fence } = this.#parts
     const shown = new Map([...attempts, ...turnsHeld].map(({ id, token }) => [id, token]))
-    if (shown.size === 0) return []
-    const rows = await store.write(fence(), function* () {
-      const live = yield* run(store.statements.shownAttempts([...shown.keys()]))
-      const its = live.filter(({ id, token }) => shown.get(id) === token)
-      const others = its.filter((row) => row.nodeId !== nodeId).map(({ id }) => id)
+    const given = [...(this.#workers.get(workerId)?.session.slots.values() ?? [])]
+    if (shown.size + given.length === 0) return []
+    const { live, rows } = await store.write(fence(), function* () {
+      const ids = [...shown.keys(), ...given.map(({ assignment }) => assignment.taskId)]
+      const live = yield* run(store.statements.shownAttempts([...new Set(ids)]))
+      const rows = live.filter(({ id, token }) => shown.get(id) === token)
+      const others = rows.filter((row) => row.nodeId !== nodeId).map(({ id }) => id)
       if (others.length) yield* run(store.statements.adoptAttempts(others, nodeId))
-      return its
+      return { live, rows }
     })
     const worker = this.#workers.get(workerId)
     if (!worker) return []
+    worker.rows = new Map(live.map((row) => [row.id, row]))
+    for (const slot of given) {
+      const { taskId, token } = slot.assignment
+      // Somebody else's by now, or over: it must not be started again.
+      if (worker.rows.get(taskId)?.token !== token) manager.desk.forget(slot)
+    }
     const now = time.now()
     let transferred = 0
     for (const row of rows) {
@@ -272,20 +294,24 @@ export class RemoteWorkers {
   }
 
   /** Its limits may have moved, or its end may have been decided, while it was away. */
-  #bringUpToDate(session: Session, attempt: { taskId: string; token: string }): void {
-    const slot = session.slots.get(slotKey(attempt))
-    if (!slot) return
-    const { store, manager, time, logger } = this.#parts
-    store
-      .read(() => run(store.statements.readTasks([attempt.taskId])))
-      .then(([row]) => {
-        if (row?.token !== attempt.token || row.live === 0) return
-        if (row.stopping === 1)
-          return session.stop({ ...attempt, graceMs: row.graceMs, reason: reasonOf(row) })
-        const { deadlineAt, attemptDeadlineAt } = row
-        manager.desk.limits({ ...attempt, deadlineAt, attemptDeadlineAt }, time.now())
-      })
-      .catch((error: Error) => logger.warn({ error: error.message }, 'limits could not be read again'))
+  #bringUpToDate({ session, assignment: { taskId, token } }: Slot, row: TaskRow, now: number): void {
+    if (!isRunning(row)) return session.stop({ taskId, token, graceMs: row.graceMs, reason: reasonOf(row) })
+    const { deadlineAt, attemptDeadlineAt } = row
+    this.#parts.manager.desk.limits({ taskId, token, deadlineAt, attemptDeadlineAt }, now)
+  }
+
+  async #neverStarted({ assignment: { taskId, token } }: Slot, row: TaskRow): Promise<void> {
+    const { manager, logger } = this.#parts
+    try {
+      await manager.desk.port.report([
+        { type: 'stopped', taskId, token, reason: reasonOf(row), receipt: 'exited', late: null },
+      ])
+    } catch (error) {
+      logger.warn(
+        { taskId, error: String(error) },
+        'an attempt that never started could not be ended; the sweep will',
+      )
+    }
   }
 
   /** Of the same machine, holding work, and silent: they may have died. */
@@ -317,7 +343,8 @@ export class RemoteWorkers {
     // This process stood still: what its workers said meanwhile it has not heard yet.
     if (lateMs > RENEW_EVERY_MS) for (const worker of this.#workers.values()) worker.heardAt += lateMs
     try {
-      for (const worker of [...this.#workers.values()]) await this.#judge(worker, now)
+      // Together: with one machine hundreds of them may be gone.
+      await Promise.all([...this.#workers.values()].map((worker) => this.#judge(worker, now)))
     } catch (error) {
       logger.warn({ error: (error as Error).message }, 'looking after workers failed; it is tried again')
     }
@@ -351,14 +378,21 @@ export class RemoteWorkers {
         manager.desk.forget(slot)
       }),
     )
+    manager.workArrived()
   }
 
   #forget(worker: RemoteWorker): void {
     if (this.#workers.get(worker.hello.workerId) !== worker) return
     this.#workers.delete(worker.hello.workerId)
+    this.#revision++
     worker.stream?.end()
     this.#parts.manager.desk.remove(worker.session)
   }
+}
+
+/** Nothing has been decided against it. */
+function isRunning({ status, stopping }: TaskRow): boolean {
+  return status === 'running' && stopping === 0
 }
 
 function heldOf({ id, token }: TaskRow): Held {

@@ -7,6 +7,7 @@ import type { HttpServer, TlsOptions } from '../wire/http-server.ts'
 import { startHttpServer } from '../wire/http-server.ts'
 import type { ListenAddress } from '../wire/listen-rules.ts'
 import { fromPlain } from '../wire/plain.ts'
+import { quickMethod } from '../wire/quick-unary.ts'
 import type { Tokens } from '../wire/tokens.ts'
 import type { Engine } from './engine.ts'
 import { jobService } from './job-service.ts'
@@ -21,9 +22,10 @@ export interface ServeOptions {
 
 export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
   const { clock, logger, service, ready, started } = engine.serving
+  const workers = workerService(engine.serving)
   const routes = (router: ConnectRouter) => {
     router.service(JobService, jobService(service, clock))
-    router.service(WorkerService, workerService(engine.serving))
+    router.service(WorkerService, workers)
     router.service(ClusterService, {
       getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),
       listMetrics: async () => ({
@@ -31,6 +33,8 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
       }),
     })
   }
+  const { report, beat } = WorkerService.method
+  const quick = [quickMethod(report, workers.report), quickMethod(beat, workers.beat)]
   const metrics = () => service.exposition()
-  return startHttpServer({ ...options, clock, logger, routes, ready, started, metrics })
+  return startHttpServer({ ...options, clock, logger, routes, quick, ready, started, metrics })
 }

@@ -14,7 +14,7 @@ test('what comes is told as it comes, and again while nothing does, until its en
   }
   const heard: string[] = []
   const reading = (async () => {
-    const stream = withSignsOfLife(source(), clock, 5_000, (last) => `${last} again`)
+    const stream = withSignsOfLife<string>(source(), clock, 5_000, (last) => `${last} again`)
     for await (const message of stream) heard.push(`${(clock.wall() - from) / 1_000} ${message}`)
     heard.push('end')
   })()

@@ -25,6 +25,7 @@ import type {
   WaitView,
 } from '../wire/task-service.ts'
 import { GatheredReads } from './gathered-reads.ts'
+import { GatheredRecords } from './gathered-records.ts'
 import { memberViews } from './job-views.ts'
 import { runView } from './run-views.ts'
 
@@ -39,17 +40,19 @@ interface Parts {
 export class TaskReader {
   readonly #parts: Parts
   readonly #rows: GatheredReads<TaskRow>
+  readonly #records: GatheredRecords
   readonly #outcomes: GatheredReads<Pick<TaskRow, 'id' | 'status' | 'settledAt' | 'output'>>
 
   constructor(parts: Parts) {
     this.#parts = parts
     const { store, clock } = parts
     this.#rows = new GatheredReads(store, clock, (ids) => store.statements.readTasks(ids))
+    this.#records = new GatheredRecords(store, clock)
     this.#outcomes = new GatheredReads(store, clock, (ids) => store.statements.outcomes(ids))
   }
 
   get idle(): boolean {
-    return this.#rows.idle && this.#outcomes.idle
+    return this.#rows.idle && this.#outcomes.idle && this.#records.idle
   }
 
   async get(id: string): Promise<TaskView | null> {
@@ -59,14 +62,10 @@ export class TaskReader {
 
   /** The record and its events, at one moment; null when there is none. */
   async record(id: string): Promise<{ work: TaskView; events: TaskEventView[] } | null> {
-    const { store } = this.#parts
-    return store.read(function* () {
-      const [row] = yield* run(store.statements.readTasks([id]))
-      if (!row) return null
-      const attempts = yield* run(store.statements.attempts(id))
-      const events = yield* run(store.statements.events(id))
-      return { work: taskView(row), events: taskEvents(row, attempts, events).map((event) => ({ ...event })) }
-    })
+    const record = await this.#records.read(id)
+    if (!record) return null
+    const { row, attempts, events } = record
+    return { work: taskView(row), events: taskEvents(row, attempts, events).map((event) => ({ ...event })) }
   }
 
   /** How it ended; null while it has not settled. */
@@ -112,7 +111,7 @@ export class TaskReader {
       const above = yield* run(store.statements.agents.above(id))
       const below = row.kind === 'agent' ? yield* run(store.statements.agents.below(id, MAX_EXPLAINED)) : []
       return explainTree(row, { above, below, now })
-    })
+    }, AT_ONCE)
     const waits =
       row.name === WORKFLOW && !isEnded(row.status) ? await this.#withJoins(row, own.waits) : own.waits
     return { ...tree, ...own, waits }
@@ -147,13 +146,13 @@ export class TaskReader {
     const { store } = this.#parts
     const { row } = await this.#record(id)
     if (row.name !== WORKFLOW) refused(id, { type: 'unchanged', reason: 'it is not a workflow' })
-    return store.read(() => runView(store.statements, row))
+    return store.read(() => runView(store.statements, row), AT_ONCE)
   }
 
   async members(id: string): Promise<MemberView[]> {
     const { store } = this.#parts
     const row = (await this.job(id)) ?? refused(id, { type: 'not_found' })
-    return store.read(() => memberViews(store.statements, row))
+    return store.read(() => memberViews(store.statements, row), AT_ONCE)
   }
 
   /** Its row. */
@@ -176,9 +175,12 @@ export class TaskReader {
       const events = yield* run(statements.events(id))
       const waitedFor = row?.kind === 'agent' ? yield* run(statements.agents.waitedFor(id, MAX_SHOWN)) : []
       return { row: row ?? refused(id, { type: 'not_found' }), attempts, events, waitedFor }
-    })
+    }, AT_ONCE)
   }
 }
+
+/** What belongs together is of one moment: otherwise events would be missing that have happened. */
+const AT_ONCE = { atOnce: true }
 
 const NO_SLOTS = { free: 0, taken: 0, abandoned: 0 }
 

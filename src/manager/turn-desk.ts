@@ -14,6 +14,7 @@ import type { Answer, Command } from '../engine/command.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { Turn, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
+import { throwPassing } from './passing-error.ts'
 import type { ExpectedWork } from './worker-desk.ts'
 import type { Group, Session } from './worker-sessions.ts'
 import { Groups, shareOut } from './worker-sessions.ts'
@@ -165,6 +166,8 @@ export class TurnDesk {
 
   /** Its turn runs there. */
   hold(session: Session, agentId: string, token: string): void {
+    const before = this.#live.get(agentId)
+    if (before && before.session !== session) before.session.turns.delete(agentId)
     this.#live.set(agentId, { token, session })
     session.turns.set(agentId, token)
     if (session.remote) {
@@ -238,18 +241,19 @@ export class TurnDesk {
       const live = this.#live.get(agentId)
       return live?.token !== token || live.session.workerId === workerId
     }
-    if (reports.every(isIts)) return this.report(reports)
+    if (reports.every(isIts)) return this.report(reports, true)
     const its = reports.filter(isIts)
-    const answers = new Map((await this.report(its)).map((answer, i) => [its[i] as TurnReport, answer]))
+    const answers = new Map((await this.report(its, true)).map((answer, i) => [its[i] as TurnReport, answer]))
     return reports.map((report) => answers.get(report) ?? { type: 'stale' })
   }
 
-  async report(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
+  async report(reports: readonly TurnReport[], elsewhere = false): Promise<TurnAnswer[]> {
     await this.#parts.knowQueues(queuesOf(reports))
     const commands = reports.map(
       (report): Command => ({ type: 'agent', agentId: report.agentId, rootId: report.rootId, input: report }),
     )
     const answers = await this.#parts.submitAll(commands, turnWeight)
+    if (elsewhere) throwPassing(answers)
     const turnAnswers = reports.map((report, i) => this.#answer(report, answers[i]))
     if (this.wishes) this.#parts.kick()
     return turnAnswers

@@ -13,7 +13,7 @@ export interface WatchParts {
   record(id: string): Promise<{ work: TaskView; events: TaskEventView[] } | null>
 }
 
-/** Changes that come together are told together. */
+/** The first change is told at once; those that come in quick succession are told together. */
 const GATHER_MS = 5
 
 export async function* watchStream(
@@ -37,6 +37,7 @@ export async function* watchStream(
     for (let first = true; !signal.aborted; first = false) {
       const below = news === 'below'
       news = null
+      const readAt = clock.monotonic()
       const record = await parts.record(id)
       if (!record) {
         throw new CurfewError('not_found', `there is no work ${id}`, {
@@ -61,7 +62,8 @@ export async function* watchStream(
       const over = new AbortController()
       await Promise.race([changed, sleep(clock, lookEveryMs, over.signal)])
       over.abort()
-      if (!signal.aborted) await sleep(clock, GATHER_MS, signal)
+      const tooSoonMs = readAt + GATHER_MS - clock.monotonic()
+      if (tooSoonMs > 0 && !signal.aborted) await sleep(clock, tooSoonMs, signal)
     }
   } finally {
     forget()

@@ -20,6 +20,7 @@ import type {
   WorkerSession,
 } from '../wire/worker-port.ts'
 import { assignmentOf, later, remaining } from './assignment.ts'
+import { throwPassing } from './passing-error.ts'
 import type { Queues } from './queues.ts'
 import type { TurnDesk } from './turn-desk.ts'
 import type { Group, Slot } from './worker-sessions.ts'
@@ -221,9 +222,9 @@ export class WorkerDesk {
     const shares = shareOut(group, claimed.length, ({ free }) => free)
     const batches = new Map<Session, Assignment[]>()
     const nobodys: Assignment[] = []
-    for (const [i, task] of claimed.entries()) {
+    for (let i = 0; i < claimed.length; i++) {
       const session = shares[i]
-      const assignment = assignmentOf(task, wish.token, now)
+      const assignment = assignmentOf(claimed[i] as ClaimedTask, wish.token, now)
       if (!session) nobodys.push(assignment)
       else {
         this.#hold(session, assignment, now)
@@ -314,13 +315,13 @@ export class WorkerDesk {
       const slot = this.#slots.get(key) ?? this.#reporting.get(key)
       return slot === undefined || slot.session.workerId === workerId
     }
-    if (reports.every(isIts)) return this.#report(reports)
+    if (reports.every(isIts)) return this.#report(reports, true)
     const its = reports.filter(isIts)
-    const answers = new Map((await this.#report(its)).map((answer, i) => [its[i] as Report, answer]))
+    const answers = new Map((await this.#report(its, true)).map((answer, i) => [its[i] as Report, answer]))
     return reports.map((report) => answers.get(report) ?? NOT_ITS)
   }
 
-  async #report(reports: Report[]): Promise<ReportAnswer[]> {
+  async #report(reports: Report[], elsewhere = false): Promise<ReportAnswer[]> {
     const { queues, submitAll, logger, kick } = this.#parts
     // Made once for each: texts of this length cost.
     const keys = reports.map(slotKey)
@@ -336,6 +337,7 @@ export class WorkerDesk {
       return slot ? { ...command, scope: slot.assignment.scope } : command
     })
     const answers = await submitAll(commands, reportWeight)
+    if (elsewhere) throwPassing(answers)
     // Only now the ones behind them in a queue that was full can start.
     if (limited) {
       this.workArrived()

@@ -29,7 +29,7 @@ interface Parts {
 
 const PING_EVERY_MS = 1_000
 
-export function workerService(parts: Parts): ServiceImpl<typeof WorkerService> {
+export function workerService(parts: Parts) {
   const { manager, workers, nodeId } = parts
   return {
     async *attach(request, { signal }) {
@@ -82,7 +82,7 @@ export function workerService(parts: Parts): ServiceImpl<typeof WorkerService> {
     async listWorkers() {
       return { workers: workers.list().map((worker) => fromPlain(WorkerSchema, worker)) }
     },
-  }
+  } satisfies ServiceImpl<typeof WorkerService>
 }
 
 async function report(manager: Manager, { workerId, reports, turns, wakes }: ReportRequest) {

@@ -15,8 +15,8 @@ export interface Fence {
 export interface ReadStore {
   readonly dialect: 'sqlite' | 'postgres'
   readonly statements: Statements
-  /** Reads. On PostgreSQL each statement sees its own moment. */
-  read<T>(work: () => Work<T>): Promise<T>
+  /** Reads. On PostgreSQL each statement sees its own moment, unless all of them are to see the same. */
+  read<T>(work: () => Work<T>, options?: { atOnce?: boolean }): Promise<T>
   /** The store's clock in milliseconds, before any correction. */
   readClock(): Promise<number>
   close(): Promise<void>

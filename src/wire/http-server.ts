@@ -26,6 +26,7 @@ import type { Refusal } from './gatekeeper.ts'
 import { Gatekeeper } from './gatekeeper.ts'
 import type { ListenAddress } from './listen-rules.ts'
 import { formatListen } from './listen-rules.ts'
+import type { QuickMethod } from './quick-unary.ts'
 import type { Tokens } from './tokens.ts'
 import { toConnectError } from './wire-error.ts'
 
@@ -45,6 +46,8 @@ export interface HttpServerOptions {
   clock: Clock
   logger: Logger
   routes(router: ConnectRouter): void
+  /** Of the routes, those that are called the most. */
+  quick?: readonly QuickMethod[]
   ready(): boolean
   /** Requests that come before it wait for it. */
   started: Promise<void>
@@ -85,7 +88,9 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   })
   options.routes(router)
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]))
+  const quick = new Map(options.quick?.map((method) => [method.path, method]))
   const rpc = async (path: string, request: IncomingMessage, response: ServerResponse) => {
+    if (quick.get(path)?.answer(request, response, logger)) return
     const handler = handlers.get(path)
     if (!handler) return refuse(response, NOTHING_HERE, clock)
     try {
@@ -273,8 +278,10 @@ function refuse(response: ServerResponse, { status, code, message, headers }: Re
 
 function badRequest({ code }: NodeJS.ErrnoException, socket: Socket): void {
   const status = CLIENT_ERRORS[code ?? ''] ?? '400 Bad Request'
-  if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\n\r\n`)
-  else socket.destroy()
+  if (!socket.writable) return void socket.destroy()
+  // Whoever keeps its own side open does not keep the socket.
+  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\n\r\n`)
+  socket.destroySoon()
 }
 
 const CLIENT_ERRORS: Record<string, string> = {

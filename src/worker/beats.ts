@@ -24,9 +24,13 @@ export interface Beats {
 export interface BeatListener {
   /** The manager does not know it any more. */
   unknown(): void
+  /** Its thread died; another one is started. */
+  failed(error: Error): void
 }
 
 const BEAT_EVERY_MS = 1_000
+/** A moment, so that one that dies at once does not do so in a hot loop. */
+const RELAUNCH_MS = 200
 
 export function beatTarget(
   endpoint: Endpoint,
@@ -87,15 +91,36 @@ export class LoopBeats implements Beats {
 /** In a thread; what it heard stands in memory that both share, also while the loop is blocked. */
 export class ThreadBeats implements Beats {
   readonly #shared = new Float64Array(new SharedArrayBuffer(16))
-  readonly #thread: Thread
+  readonly #clock: Clock
+  readonly #listener: BeatListener
+  #thread: Thread
+  #target: BeatTarget | null = null
+  #closed = false
 
   constructor(clock: Clock, listener: BeatListener) {
+    this.#clock = clock
+    this.#listener = listener
     this.#shared.set([clock.monotonic(), -Infinity])
-    this.#thread = new Thread(entryFile('./beat-thread', import.meta.url), {
+    this.#thread = this.#launch()
+  }
+
+  #launch(): Thread {
+    const thread = new Thread(entryFile('./beat-thread', import.meta.url), {
       workerData: { shared: this.#shared.buffer, everyMs: BEAT_EVERY_MS },
     })
-    this.#thread.unref()
-    this.#thread.on('message', () => listener.unknown())
+    thread.unref()
+    thread.on('message', () => this.#listener.unknown())
+    thread.on('error', (error: Error) => this.#listener.failed(error))
+    thread.on('exit', () => {
+      if (!this.#closed) this.#clock.setTimer(RELAUNCH_MS, () => this.#relaunch())
+    })
+    return thread
+  }
+
+  #relaunch(): void {
+    if (this.#closed) return
+    this.#thread = this.#launch()
+    this.#thread.postMessage(this.#target)
   }
 
   get renewedAt(): number {
@@ -111,10 +136,12 @@ export class ThreadBeats implements Beats {
   }
 
   setTarget(target: BeatTarget | null): void {
+    this.#target = target
     this.#thread.postMessage(target)
   }
 
   close(): void {
+    this.#closed = true
     void this.#thread.terminate()
   }
 }

@@ -18,6 +18,7 @@ import type { AttachRequest, Welcome } from '../wire/gen/curfew/v1/workers_pb.ts
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import type { Endpoint } from '../wire/http-client.ts'
 import { PROTOCOL_MAX, PROTOCOL_MIN, VERSION } from '../wire/protocol.ts'
+import { callUnary } from '../wire/unary-call.ts'
 import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
 import { answerFromWire, downFromWire, reportToWire } from '../wire/worker-messages.ts'
 import type {
@@ -85,6 +86,8 @@ export class RemoteManager implements ManagerPort {
   readonly #closing = new AbortController()
   #worker: Attached | null = null
   #rpc: RpcClient<typeof WorkerService> | null = null
+  /** Where it is, or was last, attached. */
+  #endpoint: Endpoint | null = null
   #connected = Promise.withResolvers<void>()
   #stream: AbortController | null = null
   #next = 0
@@ -101,7 +104,11 @@ export class RemoteManager implements ManagerPort {
     this.attached = this.#first.promise
     // Whoever waits for it hears of it; nobody has to.
     this.attached.catch((error: Error) => options.logger.debug({ error: error.message }, 'not attached'))
-    const listener = { unknown: () => this.#stream?.abort() }
+    const listener = {
+      unknown: () => this.#stream?.abort(),
+      failed: (error: Error) =>
+        options.logger.error({ error: error.message }, 'the thread of the beats died'),
+    }
     this.#beats = options.beatsInLoop
       ? new LoopBeats(options.clock, listener)
       : new ThreadBeats(options.clock, listener)
@@ -116,7 +123,10 @@ export class RemoteManager implements ManagerPort {
       reportTurns: (reports) => this.#reportTurns(reports),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
       wake: (agentId, rootId, token) => this.#sender.wake({ agentId, rootId, token }),
-      detach: () => this.#closing.abort(),
+      detach: () => {
+        this.#closing.abort()
+        this.#connected.resolve()
+      },
     }
   }
 
@@ -166,6 +176,7 @@ export class RemoteManager implements ManagerPort {
 
   close(): void {
     this.#closing.abort()
+    this.#connected.resolve()
     this.#stream?.abort()
     this.#leaseTimer?.cancel()
     this.#beats.close()
@@ -242,6 +253,7 @@ export class RemoteManager implements ManagerPort {
         } else {
           const down = downFromWire(response)
           if (down) attached.down(down)
+          if (this.#orphaned) this.#checkLease() // nothing runs without a lease
         }
       }
     } finally {
@@ -313,6 +325,7 @@ export class RemoteManager implements ManagerPort {
     const target = beatTarget(endpoint, { workerId, session: this.#session, token, tls })
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
+    this.#endpoint = endpoint
     this.#connected.resolve()
     this.#first.resolve(endpoint.url)
     logger.info(
@@ -347,7 +360,7 @@ export class RemoteManager implements ManagerPort {
 
   /** Until it is answered: by this manager or the next. */
   async #send({ number, reports, turns, wakes }: Batch): Promise<BatchAnswer> {
-    const { clock, randomness, logger } = this.#options
+    const { clock, randomness, logger, token } = this.#options
     const { workerId } = (this.#worker as Attached).hello
     const request = {
       ...{ workerId, number, wakes },
@@ -357,11 +370,11 @@ export class RemoteManager implements ManagerPort {
     for (let tries = 0; ; tries++) {
       await this.#untilConnected()
       try {
-        const rpc = this.#rpc as RpcClient<typeof WorkerService>
-        const signal = this.#closing.signal
-        const answer = await rpc.report(
+        const answer = await callUnary(
+          this.#endpoint as Endpoint,
+          WorkerService.method.report,
           { ...request, draining: this.#draining },
-          { timeoutMs: ANSWER_WITHIN_MS, signal },
+          { token, clock, timeoutMs: ANSWER_WITHIN_MS, signal: this.#closing.signal },
         )
         this.#checkLease()
         return {
@@ -405,10 +418,7 @@ export class RemoteManager implements ManagerPort {
   async #untilConnected(): Promise<void> {
     while (!this.#rpc) {
       if (this.#closing.signal.aborted) throw new CurfewError('closed', 'this worker was closed')
-      const closed = new Promise<void>((resolve) =>
-        this.#closing.signal.addEventListener('abort', () => resolve(), { once: true }),
-      )
-      await Promise.race([this.#connected.promise, closed])
+      await this.#connected.promise
     }
   }
 

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { CurfewError } from '../core/errors.ts'
 import { MAX_BULK_ROWS } from '../core/limits.ts'
 import type { Report, ReportAnswer, TurnReport } from '../wire/worker-port.ts'
 import type { Batch, BatchAnswer } from './report-sender.ts'
@@ -93,17 +94,46 @@ test('turns do not wait behind reports, nor reports behind turns', async () => {
   expect(await turns).toEqual([{ type: 'ended' }, { type: 'stale' }])
 })
 
-test('what is refused rejects its callers and nobody else', async () => {
+test('one that is refused does not take the others with it: they go alone, and it ends as what it is', async () => {
   const { sender, sent } = recording()
-  const refused = sender.report([done('a')])
-  const taken = sender.report([done('b')])
-  sent[0]?.refuse(new Error('no'))
-  await expect(refused).rejects.toThrow('no')
-  sent[1]?.answer()
-  expect(await taken).toEqual([{ type: 'accepted' }])
+  fill({ sender, sent })
+  const both = sender.report([done('good'), done('bad')])
+  const turns = sender.reportTurns([turn('g1')])
+  sent[0]?.answer()
+  await expect.poll(() => sent.length).toBe(4)
+  sent[3]?.refuse(new Error('no such output'))
+  await expect.poll(() => sent.length).toBe(5)
+  expect(ids(sent[4] as Batch)).toEqual(['good'])
+  sent[4]?.answer()
+  await expect.poll(() => sent.length).toBe(6)
+  sent[5]?.refuse(new Error('no such output'))
+  await expect.poll(() => sent.length).toBe(7)
+  expect(sent[6]?.reports).toMatchObject([
+    { taskId: 'bad', type: 'failed', failure: { code: 'report_refused', message: 'no such output' } },
+  ])
+  sent[6]?.answer({ answers: [stale('over')] })
+  expect(await both).toEqual([{ type: 'accepted' }, stale('over')])
+  await expect.poll(() => sent.length).toBe(8)
+  expect(sent[7]?.turns.map(({ agentId }) => agentId)).toEqual(['g1'])
+  sent[7]?.answer({ turns: [{ type: 'ended' }] })
+  expect(await turns).toEqual([{ type: 'ended' }])
+  expect(new Set(sent.map(({ number }) => number)).size).toBe(8)
+})
+
+test('a turn that is refused parks its agent, with the reason', async () => {
+  const { sender, sent } = recording()
+  const refused = sender.reportTurns([turn('g1')])
+  sent[0]?.refuse(new Error('too long'))
+  await expect.poll(() => sent.length).toBe(2)
+  expect(sent[1]?.turns[0]?.state).toMatchObject({ type: 'parked', code: 'turn_refused' })
+  sent[1]?.answer({ turns: [{ type: 'ended' }] })
+  expect(await refused).toEqual([{ type: 'ended' }])
+})
+
+test('what is under way when it is closed rejects its callers', async () => {
+  const { sender, sent } = recording()
+  const waiting = sender.report([done('a')])
+  sent[0]?.refuse(new CurfewError('closed', 'this worker was closed'))
+  await expect(waiting).rejects.toThrow('closed')
   expect(await sender.report([])).toEqual([])
-  const next = sender.report([done('c')])
-  expect(sent.map(ids)).toEqual([['a'], ['b'], ['c']])
-  sent[2]?.answer()
-  expect(await next).toEqual([{ type: 'accepted' }])
 })

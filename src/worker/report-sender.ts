@@ -109,12 +109,88 @@ export class ReportSender {
       answerAll(reports, answered.answers, ACCEPTED)
       answerAll(turns, answered.turns, STALE)
     } catch (error) {
-      for (const { call } of [...reports, ...turns]) call.refuse(error)
+      await this.#oneByOne(reports, turns, error as Error)
     } finally {
       this.#underWay--
       this.#pump()
     }
   }
+
+  /** One that is refused does not take the others with it. */
+  async #oneByOne(
+    reports: readonly Part<Report, ReportAnswer>[],
+    turns: readonly Part<TurnReport, TurnAnswer>[],
+    error: Error,
+  ): Promise<void> {
+    if ((error as { code?: string }).code === 'closed') {
+      for (const { call } of [...reports, ...turns]) call.refuse(error)
+      return
+    }
+    const alone =
+      reports.length + turns.length === 1 && [...reports, ...turns].every(({ from, to }) => to - from === 1)
+    for (const { call, from, to } of reports) {
+      for (let i = from; i < to; i++) {
+        const report = call.reports[i] as Report
+        call.answer(i, await this.#instead(alone ? null : report, refusedReport(report, error), error))
+      }
+    }
+    for (const { call, from, to } of turns) {
+      for (let i = from; i < to; i++) {
+        const report = call.reports[i] as TurnReport
+        call.answer(i, await this.#insteadOfTurn(alone ? null : report, refusedTurn(report, error)))
+      }
+    }
+  }
+
+  /** By itself, and if that is what is refused, that it was. */
+  async #instead(report: Report | null, refused: Report | null, error: Error): Promise<ReportAnswer> {
+    for (const one of [report, refused]) {
+      if (!one) continue
+      try {
+        const { answers } = await this.#send({ number: ++this.#number, reports: [one], turns: [], wakes: [] })
+        return answers[0] ?? ACCEPTED
+      } catch (fault) {
+        if ((fault as { code?: string }).code === 'closed') break
+      }
+    }
+    return { type: 'stale', reason: { code: 'stale', message: error.message } }
+  }
+
+  async #insteadOfTurn(report: TurnReport | null, refused: TurnReport): Promise<TurnAnswer> {
+    for (const one of [report, refused]) {
+      if (!one) continue
+      try {
+        const { turns } = await this.#send({ number: ++this.#number, reports: [], turns: [one], wakes: [] })
+        return turns[0] ?? STALE
+      } catch (fault) {
+        if ((fault as { code?: string }).code === 'closed') break
+      }
+    }
+    return STALE
+  }
+}
+
+/** What is told of an attempt whose report nobody takes: it ends, and says why. Null: it goes on without. */
+function refusedReport(report: Report, { message }: Error): Report | null {
+  const { taskId, token } = report
+  switch (report.type) {
+    case 'beat':
+    case 'overdue':
+    case 'extend':
+      return null
+    case 'stopped':
+      return { ...report, late: null }
+    default: {
+      const failure = { code: 'report_refused', message: message.slice(0, 1_000), retryable: false }
+      return { taskId, token, type: 'failed', failure }
+    }
+  }
+}
+
+function refusedTurn(report: TurnReport, { message }: Error): TurnReport {
+  const reason = `its turn was refused: ${message.slice(0, 1_000)}`
+  const state = { type: 'parked', reason, code: 'turn_refused', step: null } as const
+  return { ...report, steps: [], ran: [], withdrawn: [], state }
 }
 
 const ACCEPTED: ReportAnswer = { type: 'accepted' }

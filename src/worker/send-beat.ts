@@ -26,7 +26,9 @@ const ANSWER_WITHIN_MS = 2_000
 const PATH = '/curfew.v1.WorkerService/Beat'
 const MOST_ANSWERED = 10_000
 
-const plainAgent = new HttpAgent({ keepAlive: true, maxSockets: 2 })
+/** Hundreds of workers may share a process, and one that does not answer must not hold up the others. */
+const MOST_SOCKETS = 16
+const plainAgent = new HttpAgent({ keepAlive: true, maxSockets: MOST_SOCKETS })
 const secureAgents = new Map<string, HttpsAgent>()
 
 /**
@@ -93,7 +95,7 @@ function read(text: string, sentAt: number): SentBeat | null {
 
 function secureAgent(tls: BeatTarget['tls']): HttpsAgent {
   const key = JSON.stringify(tls ?? null)
-  const agent = secureAgents.get(key) ?? new HttpsAgent({ keepAlive: true, maxSockets: 2, ...tls })
+  const agent = secureAgents.get(key) ?? new HttpsAgent({ keepAlive: true, maxSockets: MOST_SOCKETS, ...tls })
   secureAgents.set(key, agent)
   return agent
 }

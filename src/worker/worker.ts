@@ -101,6 +101,11 @@ export class Worker {
     return { attempts, turns: this.#agents.held() }
   }
 
+  /** Nothing runs here any more. */
+  get isEmpty(): boolean {
+    return this.#attempts.size === 0
+  }
+
   get idle(): boolean {
     return this.#outbox.idle && this.#agents.idle
   }

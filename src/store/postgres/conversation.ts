@@ -54,6 +54,13 @@ export class Conversation {
     return begun
   }
 
+  /** Whatever is read behind it sees the same moment. */
+  beginSnapshot(): void {
+    this.#gather()
+    const text = `begin transaction isolation level repeatable read, read only; select ${SETTINGS}`
+    this.#client.query(text).catch((error: unknown) => this.#fail(error))
+  }
+
   async drive<T>(work: Work<T>): Promise<T> {
     let step = work.next()
     while (!step.done) {

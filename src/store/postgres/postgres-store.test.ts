@@ -271,6 +271,44 @@ describe('several processes at once', () => {
   })
 })
 
+describe('what is read', () => {
+  const count: Statement = { sql: 'select count(*)::int4 as n from curfew.tasks', params: [] }
+  /** Comes back when somebody else lets go of the lock. */
+  const wait: Statement = {
+    sql: 'select pg_advisory_lock_shared(42), pg_advisory_unlock_shared(42)',
+    params: [],
+  }
+
+  const countsAround = async (taskId: string, options: { atOnce?: boolean }): Promise<unknown[]> => {
+    await other.query('select pg_advisory_lock(42)')
+    const reading = db.store.read(function* () {
+      const before = yield* run(count)
+      yield* run(wait)
+      return [before, yield* run(count)]
+    }, options)
+    // It has counted once and waits.
+    const waits = `select 1 from pg_locks where locktype = 'advisory' and not granted`
+    while ((await other.query(waits)).rowCount === 0);
+    for (const statement of db.statements.hot.insertTasks([newTask({ id: taskId })])) await send(statement)
+    await other.query('select pg_advisory_unlock(42)')
+    return (await reading).map((rows) => (rows as { n: number }[])[0]?.n)
+  }
+
+  test('at once is of one moment, whatever is written meanwhile', async () => {
+    expect(await countsAround(id(1), { atOnce: true })).toEqual([0, 0])
+    expect(await countsAround(id(2), {})).toEqual([1, 2])
+  })
+
+  test('at once leaves its connection as it was, also when it fails', async () => {
+    const broken: Statement = { sql: 'select 1 / 0', params: [] }
+    for (let i = 0; i < 20; i++)
+      await expect(db.store.read(() => run(broken), { atOnce: true })).rejects.toThrow(/zero/)
+    expect(await db.store.read(() => run(count), { atOnce: true })).toEqual([{ n: 0 }])
+    const open = `select 1 from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()`
+    expect((await other.query(open)).rowCount).toBe(0)
+  })
+})
+
 describe('plans', () => {
   const claim = {
     now: 1_000,

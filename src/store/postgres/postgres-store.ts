@@ -87,13 +87,18 @@ export class PostgresStore implements Store {
     )
   }
 
-  async read<T>(work: () => Work<T>): Promise<T> {
+  async read<T>(work: () => Work<T>, { atOnce = false } = {}): Promise<T> {
     const client = await this.#connect(this.#reads)
     let broken: Error | undefined
     try {
-      return await new Conversation(client).drive(work())
+      const talk = new Conversation(client)
+      if (atOnce) talk.beginSnapshot()
+      const result = await talk.drive(work())
+      if (atOnce) await talk.commit()
+      return result
     } catch (error) {
-      if (isLost(error)) broken = error as Error
+      if (atOnce) broken = await rollBack(client, error)
+      else if (isLost(error)) broken = error as Error
       throw postgresError(error)
     } finally {
       client.release(broken)
