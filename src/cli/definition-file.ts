@@ -2,9 +2,12 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { CurfewError } from '../core/errors.ts'
+import type { DefinitionKind } from '../definitions/definition-kind.ts'
 import { definitionKind } from '../definitions/definition-kind.ts'
 import type { JobDefinition } from '../definitions/job.ts'
 import { validateJob } from '../definitions/job.ts'
+import type { MapreduceDefinition } from '../definitions/mapreduce.ts'
+import { validateMapreduce } from '../definitions/mapreduce.ts'
 import type { Problem } from '../definitions/problem.ts'
 import { DefinitionError } from '../definitions/problem.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
@@ -13,31 +16,68 @@ import type { Registry } from '../definitions/workflow-names.ts'
 import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 
+type GraphDefinition = WorkflowDefinition | JobDefinition
+
 export interface CheckedFile {
   file: string
   text: string
-  kind: 'workflow' | 'job'
+  kind: DefinitionKind
   /** Null when a problem is an error. */
-  definition: WorkflowDefinition | JobDefinition | null
+  definition: GraphDefinition | MapreduceDefinition | null
   problems: readonly Problem[]
 }
 
-/** `registry`: the names it may refer to; without it every name is taken for known. */
-export async function checkFile(io: Io, file: string, registry?: Registry): Promise<CheckedFile> {
-  const text = await readTextFile(io, file)
-  const kind = kindOf(file, text)
+export interface CheckOptions {
+  /** The names it may refer to; without it every name is taken for known. */
+  registry?: Registry | undefined
+  /** Of a map-reduce; without them every `${params.name}` is taken for known. */
+  params?: Readonly<Record<string, string>>
+}
+
+export async function checkFile(io: Io, file: string, options: CheckOptions = {}): Promise<CheckedFile> {
+  return checkText(io, file, await readTextFile(io, file), options)
+}
+
+/** The environment matters to a map-reduce alone, whose numbers may stand there. */
+export function checkText(
+  io: Io,
+  file: string,
+  text: string,
+  { registry, params }: CheckOptions = {},
+): CheckedFile {
+  const kind = definitionKind(text)
+  if (kind === 'mapreduce') {
+    const options = { file, env: io.env, ...(params && { params }) }
+    return { file, text, kind, ...validateMapreduce(text, options) }
+  }
   const options = { file, ...(registry && { registry }) }
   const checked = kind === 'job' ? validateJob(text, options) : validateWorkflow(text, options)
   return { file, text, kind, ...checked }
 }
 
-export type ValidFile = CheckedFile & { definition: WorkflowDefinition | JobDefinition }
+export type ValidFile = CheckedFile & { definition: GraphDefinition | MapreduceDefinition }
+export type GraphFile = CheckedFile & { definition: GraphDefinition }
+export type MapreduceFile = CheckedFile & { definition: MapreduceDefinition }
 
 /** Throws what is wrong with it. */
 export function definitionOf(checked: CheckedFile): ValidFile {
   const { file, definition, problems } = checked
   if (!definition) throw new DefinitionError(file, problems)
   return { ...checked, definition }
+}
+
+export function isMapreduceFile(valid: ValidFile): valid is MapreduceFile {
+  return valid.definition.kind === 'mapreduce'
+}
+
+/** For what takes workflows and jobs alone. */
+export function refuseMapreduce(valid: ValidFile, what: string): GraphFile {
+  const { file, definition } = valid
+  if (definition.kind !== 'mapreduce') return { ...valid, definition }
+  throw new CurfewError('not_yet', `${file} is a map-reduce, which cannot be ${what}`, {
+    hint: `curfew run ${file} runs it here; with --dry-run it prints what it would do.`,
+    fields: { file },
+  })
 }
 
 /** A job is stored as it stands in its file. */
@@ -49,15 +89,6 @@ export function refuseForJob(
   if (input !== undefined)
     throw usageError(`--input: ${file} is a job; the inputs of its workflows stand in it`)
   if (timeout !== undefined) throw usageError(`--timeout: ${file} is a job; its timeout stands in it`)
-}
-
-function kindOf(file: string, text: string): 'workflow' | 'job' {
-  const kind = definitionKind(text)
-  if (kind !== 'mapreduce') return kind
-  throw new CurfewError('not_yet', `${file} is a map-reduce file: these cannot be run or checked yet`, {
-    hint: 'A workflow with foreach and a join does the same for tasks, agents and shell commands.',
-    fields: { file },
-  })
 }
 
 export async function readTextFile(io: Io, file: string): Promise<string> {

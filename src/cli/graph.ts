@@ -2,8 +2,8 @@
 import { Command } from 'commander'
 import { jobGraph } from '../definitions/job-graph.ts'
 import { graph } from '../definitions/workflow-graph.ts'
-import type { ValidFile } from './definition-file.ts'
-import { checkFile, definitionOf } from './definition-file.ts'
+import type { GraphFile } from './definition-file.ts'
+import { checkFile, definitionOf, refuseMapreduce } from './definition-file.ts'
 import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 import { jsonOption } from './options.ts'
@@ -22,7 +22,7 @@ Examples:
   $ curfew graph nightly.yml --workflow check`,
     )
   return jsonOption(command).action(async (file: string, options: { workflow?: string; json?: boolean }) => {
-    const checked = definitionOf(await checkFile(io, file))
+    const checked = refuseMapreduce(definitionOf(await checkFile(io, file)), 'drawn yet')
     const mermaid = draw(checked, options.workflow)
     if (options.json) {
       const { kind, definition } = checked
@@ -31,7 +31,7 @@ Examples:
   })
 }
 
-function draw({ file, definition }: ValidFile, workflow: string | undefined): string {
+function draw({ file, definition }: GraphFile, workflow: string | undefined): string {
   if (definition.kind === 'workflow') {
     if (workflow !== undefined) throw usageError(`--workflow: ${file} is a workflow, not a job`)
     return graph(definition)

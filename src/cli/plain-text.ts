@@ -17,7 +17,7 @@ export function oneLine(text: string): string {
 
 const segmenter = new Intl.Segmenter(undefined, { granularity: 'grapheme' })
 const WIDE =
-  /^(?:\p{Emoji_Presentation}|\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul})/u
+  /^(?:\p{Emoji_Presentation}|\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul}|[\u2e80-\u303e\u3041-\u33ff\ua000-\ua4cf\uff01-\uff60\uffe0-\uffe6]|.\ufe0f)/u
 
 export function widthOf(text: string): number {
   // Most text is plain.

@@ -30,6 +30,8 @@ export interface RunToEnd {
   begin(engine: Engine): Promise<string>
   /** Of work that others run a signal only ends the looking. */
   cancelsOthers: boolean
+  /** What is run here is of this queue alone. */
+  only?: { queue: string; concurrency: number }
 }
 
 /** A process that is closing lets go of the store in this time. */
@@ -99,7 +101,10 @@ function isParked({ id, kind, name, parked }: TaskView): CurfewError {
 }
 
 /** Whoever has the store, or this process. */
-async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Promise<Engine> {
+export async function openEngine(
+  io: Io,
+  { config, place, definitions, only }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'only'>,
+): Promise<Engine> {
   if ('managers' in place) return connectManagers(io, place.managers, config)
   const { tasks, agents, workflows } = definitions
   const { concurrency, turns, queueLimits, allowPrivate } = config.settings
@@ -110,6 +115,7 @@ async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Pro
     ...{ tasks, agents, workflows, concurrency, turns, queues, http: { allowPrivate } },
     // Commands of workflows need it, and whatever is left running when this process is killed is ended.
     witness: true,
+    ...(only && { workQueues: [only.queue], concurrency: only.concurrency }),
   }
   return onceFree(io, TAKE_WITHIN_MS, async () => {
     return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
@@ -117,20 +123,23 @@ async function openEngine(io: Io, { config, place, definitions }: RunToEnd): Pro
 }
 
 /** What only this process can run is run here, whoever has the store. */
-async function attachWorker(
+export async function attachWorker(
   io: Io,
   { addresses, via }: Engine,
   config: Config,
   { tasks, agents, workflows }: Definitions,
+  only?: RunToEnd['only'],
 ): Promise<WorkerProcess | null> {
   // A manager gets a worker only from somebody who names modules; those in a file are meant for others.
-  if (via !== 'process' && (via !== 'managers' || config.origins.modules.from !== 'flag')) return null
+  const isWorker = via === 'process' || (via === 'managers' && (only || config.origins.modules.from === 'flag'))
+  if (!isWorker) return null
   const { Curfew } = await import('../curfew.ts')
   const { concurrency, turns, allowPrivate, log } = config.settings
   const caller = via === 'managers' ? await callerOf(io, config) : {}
   const worker = await Curfew.work({
     ...{ ...caller, managers: addresses, tasks, agents, workflows, concurrency, turns },
     ...{ http: { allowPrivate }, witness: true, logger: storeLogger(log) },
+    ...(only && { queues: [only.queue], concurrency: only.concurrency }),
   })
   // It announces the names that the definition refers to.
   await worker.attached()

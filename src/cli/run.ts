@@ -1,50 +1,66 @@
 /** `curfew run FILE`: a definition, to its end. */
 import { Command } from 'commander'
+import { assert } from '../core/errors.ts'
 import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
+import { definitionKind } from '../definitions/definition-kind.ts'
 import { addSettings, loadConfig } from './config.ts'
-import { checkFile, definitionOf, refuseForJob } from './definition-file.ts'
+import type { MapreduceFile } from './definition-file.ts'
+import { checkText, definitionOf, isMapreduceFile, readTextFile, refuseForJob } from './definition-file.ts'
+import { usageError } from './exit-code.ts'
 import type { Engine } from './find-engine.ts'
 import { placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { registryOf } from './known-names.ts'
 import { loadModules } from './load-modules.ts'
+import type { MapreduceFlags } from './mapreduce-flags.ts'
+import { givenValues, mapreduceOptions, refuseMapreduceFlags, withFlags } from './mapreduce-flags.ts'
+import { planMapreduce } from './mapreduce-plan.ts'
+import { planLines } from './mapreduce-plan-text.ts'
 import type { Flags } from './options.ts'
 import { checkDuration, jsonOption, readInput } from './options.ts'
+import { printJson, printLines } from './print.ts'
+import { runMapreduce } from './run-mapreduce.ts'
 import { runToEnd } from './run-to-end.ts'
 
-interface RunFlags extends Flags {
+interface RunFlags extends Flags, MapreduceFlags {
   input?: string
   key?: string
-  timeout?: string
 }
 
 export function runCommand(io: Io): Command {
   const command = new Command('run')
-    .description('run a workflow or job from a file to its end, with live progress')
+    .description('run a workflow, job or map-reduce from a file to its end, with live progress')
     .argument('<file>', 'YAML or JSON')
     .option('--input <json>', 'of a workflow: JSON, @FILE, or - for stdin')
     .option('--key <key>', 'the same key again goes on with what was started with it')
-    .option('--timeout <duration>', 'of a workflow: instead of the one in the file')
+    .option('--timeout <duration>', 'of a workflow or map-reduce: instead of the one in the file')
     .addHelpText(
       'after',
       `
 Examples:
   $ curfew run research.yml --module tasks.ts --input '{"topics":["time"]}'
   $ curfew run nightly.yml --manager http://127.0.0.1:4242 --json
+  $ curfew run pipeline.yml --param branch=main --max-items 5 --dry-run
 
 It runs here, over --store, unless a manager is named. Its output goes to stdout, progress to stderr.
 Ctrl-C cancels it and waits until everything has stopped; once more ends at once.
 Exits 0 completed, 1 failed, 2 invalid definition or usage, 124 timed out, 130 interrupted or cancelled.`,
     )
-  return jsonOption(addSettings(command, 'run')).action(async (file: string, flags: RunFlags) => {
+  return jsonOption(addSettings(mapreduceOptions(command), 'run')).action(runFile)
+
+  async function runFile(file: string, flags: RunFlags): Promise<void> {
     checkDuration(flags.timeout, '--timeout')
+    const text = await readTextFile(io, file)
+    const kind = definitionKind(text)
+    if (kind === 'mapreduce') return runMapreduceFile(io, file, text, flags)
+    refuseMapreduceFlags(file, kind, flags)
     const config = await loadConfig(io, 'run', flags)
     const place = placeOf(io, config)
     const definitions = await loadModules(config.settings.modules, io.cwd)
     // Whoever runs it knows more names than this process; here, what is not known will never run.
     const registry = 'managers' in place ? undefined : registryOf(definitions)
-    const checked = definitionOf(await checkFile(io, file, registry))
+    const checked = definitionOf(checkText(io, file, text, { registry }))
     refuseForJob(checked, { input: flags.input, timeout: flags.timeout })
     const input = await readInput(io, flags.input)
     await runToEnd(io, {
@@ -61,7 +77,24 @@ Exits 0 completed, 1 failed, 2 invalid definition or usage, 124 timed out, 130 i
         return id
       },
     })
-  })
+  }
+}
+
+async function runMapreduceFile(io: Io, file: string, text: string, flags: RunFlags): Promise<void> {
+  if (flags.input !== undefined)
+    throw usageError(
+      `--input: ${file} is a map-reduce`,
+      'Its items stand in map.input; --args takes a value.',
+    )
+  const { args, params } = givenValues(flags)
+  const valid = definitionOf(checkText(io, file, text, { params }))
+  assert(isMapreduceFile(valid), 'a map-reduce has the definition of one')
+  const checked: MapreduceFile = { ...valid, definition: withFlags(valid.definition, flags) }
+  const json = flags.json === true
+  if (!flags.dryRun) return runMapreduce(io, { checked, args, params, flags, json })
+  const plan = await planMapreduce(io, checked, { args, params })
+  if (json) printJson(io, plan)
+  else printLines(io, planLines(io, plan))
 }
 
 /** A process that goes while it is asked may have stored it: with a key it is not started twice. */

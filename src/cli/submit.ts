@@ -3,8 +3,8 @@ import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
 import type { Config } from './config.ts'
 import { loadConfig } from './config.ts'
-import type { ValidFile } from './definition-file.ts'
-import { checkFile, definitionOf, refuseForJob } from './definition-file.ts'
+import type { GraphFile } from './definition-file.ts'
+import { checkFile, definitionOf, refuseForJob, refuseMapreduce } from './definition-file.ts'
 import { openDisplay } from './display.ts'
 import { usageError } from './exit-code.ts'
 import type { Engine, StorePlace } from './find-engine.ts'
@@ -29,7 +29,7 @@ interface SubmitFlags extends Flags {
 const KINDS = ['task', 'agent', 'workflow'] as const
 const TAKE_WITHIN_MS = 5_000
 
-type What = { file: ValidFile } | { kind: (typeof KINDS)[number]; name: string }
+type What = { file: GraphFile } | { kind: (typeof KINDS)[number]; name: string }
 
 export function submitCommand(io: Io): Command {
   const command = new Command('submit')
@@ -88,7 +88,7 @@ async function readWhat(io: Io, first: string, name: string | undefined): Promis
       'Write submit FILE, or submit task NAME, submit agent NAME, submit workflow NAME.',
     )
   }
-  return { file: definitionOf(await checkFile(io, first)) }
+  return { file: refuseMapreduce(definitionOf(await checkFile(io, first)), 'submitted yet') }
 }
 
 function checkFlags(what: What, { input, timeout, delay }: SubmitFlags): void {
@@ -127,7 +127,7 @@ async function openForSubmit(
 }
 
 /** A workflow with commands is taken only where they could run. */
-function hasShell({ definition }: ValidFile): boolean {
+function hasShell({ definition }: GraphFile): boolean {
   const models =
     definition.kind === 'job'
       ? definition.model.workflows.flatMap((one) => one.definition ?? [])

@@ -20,6 +20,7 @@ test('what a terminal would act on is shown, not sent', () => {
 
 test('widths are counted in columns', () => {
   expect([widthOf('abc'), widthOf('日本'), widthOf('é'), widthOf('👩‍👩‍👧')]).toEqual([3, 4, 1, 2])
+  expect([widthOf('「、」'), widthOf('ＡＢ！'), widthOf('❤️'), widthOf('1️⃣')]).toEqual([6, 6, 2, 2])
   expect(cutTo('日本語', 5)).toBe('日本…')
   expect([cutTo('abc', 3), cutTo('abcd', 3), cutTo('abcd', 1), cutTo('abcd', 0)]).toEqual([
     'abc',

@@ -12,6 +12,7 @@ import type { Flags } from './options.ts'
 import { checkDuration, clientOptions, wholeNumber } from './options.ts'
 import { countdown, outputWidth, printJson, printLines, timeText } from './print.ts'
 import { tableLines } from './text-table.ts'
+import { explainFileCommand } from './timeouts-explain.ts'
 import { handleOf } from './work-handle.ts'
 
 interface LimitLine {
@@ -37,6 +38,7 @@ export function timeoutsCommand(io: Io): Command {
     .description('the limits that hold now, and more time for what needs it')
     .addCommand(listCommand(io))
     .addCommand(extendCommand(io))
+    .addCommand(explainFileCommand(io))
 }
 
 function listCommand(io: Io): Command {

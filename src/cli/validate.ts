@@ -1,6 +1,7 @@
 /** `curfew validate FILE…`: every problem of every file, with its line. Nothing is run, and no engine is needed. */
 import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
+import type { DefinitionKind } from '../definitions/definition-kind.ts'
 import type { Problem } from '../definitions/problem.ts'
 import { formatProblem, hasErrors } from '../definitions/problem.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
@@ -16,7 +17,7 @@ import { printJson, printLines } from './print.ts'
 
 interface Result {
   file: string
-  kind: 'workflow' | 'job' | null
+  kind: DefinitionKind | null
   name: string | null
   valid: boolean
   problems: readonly Problem[]
@@ -24,7 +25,7 @@ interface Result {
 
 export function validateCommand(io: Io): Command {
   const command = new Command('validate')
-    .description('check files that define workflows or jobs; nothing is run')
+    .description('check files that define workflows, jobs or map-reduces; nothing is run')
     .argument('<file...>', 'YAML or JSON')
     .option('--module <file>', 'check names against what these export', collect)
     .addHelpText(
@@ -33,6 +34,8 @@ export function validateCommand(io: Io): Command {
 Examples:
   $ curfew validate nightly.yml
   $ curfew validate workflows/*.yml --module tasks.ts --json
+
+Of a map-reduce, numbers and variables of the environment are those that are set here.
 
 Exits 0 when nothing is wrong (warnings are allowed), else 2.`,
     )
@@ -54,7 +57,7 @@ Exits 0 when nothing is wrong (warnings are allowed), else 2.`,
 
 async function validate(io: Io, file: string, registry: Registry | undefined): Promise<Result> {
   try {
-    const { kind, definition, problems } = await checkFile(io, file, registry)
+    const { kind, definition, problems } = await checkFile(io, file, { registry })
     const name = definition?.model.name ?? null
     return { file, kind, name, valid: !hasErrors(problems), problems }
   } catch (error) {
@@ -76,6 +79,7 @@ function resultLines(io: Io, { file, kind, name, valid, problems }: Result): str
     return printable(formatProblem(problem)).replace(`${severity}:`, coloured)
   })
   if (!valid) return told
-  const of = name === null ? `a ${kind}` : `${kind} ${name}`
+  const word = kind === 'mapreduce' ? 'map-reduce' : kind
+  const of = name === null ? `a ${word}` : `${word} ${name}`
   return [...told, `${file}: ${printable(of)} ${colours.style('green', 'is valid')}`]
 }

@@ -69,6 +69,8 @@ export interface RunOptions {
   timeout?: Duration | null
   /** Reaches everything below it. */
   trace?: TraceContext
+  /** Made beforehand, by an `IdSource`: asked for again it is the same run. */
+  id?: string
 }
 
 /** Of a job. */
@@ -223,19 +225,19 @@ export class Client {
   async #startWorkflow(
     definition: WorkflowDefinition,
     input: unknown,
-    { key, timeout, trace, ...others }: RunOptions,
+    { key, timeout, trace, id: given, ...others }: RunOptions,
   ): Promise<WorkflowHandle> {
     const { name, schema, model } = definition
     const [unknown] = Object.keys(others)
     if (unknown !== undefined)
       throw new CurfewError(
         'invalid_option',
-        `workflow ${name}: '${unknown}' is not an option; there are key, timeout, trace`,
+        `workflow ${name}: '${unknown}' is not an option; there are id, key, timeout, trace`,
       )
     if (schema) await parseInput('workflow', name, schema, input)
     const start = workflowStart(definition, this.#registry, input ?? null)
     const policy = withTrace(`workflow ${name}`, calledPolicy(model, timeout, `workflow ${name}`), trace)
-    const { id, existing } = await this.#startRun(WORKFLOW, name, policy, start, key)
+    const { id, existing } = await this.#startRun(WORKFLOW, name, policy, start, key, given)
     return new WorkflowHandle(this.#service, id, existing)
   }
 
@@ -280,8 +282,10 @@ export class Client {
     policy: TaskPolicy,
     start: WorkflowStart | JobStart,
     key: string | undefined,
+    id?: string,
   ): Promise<{ id: string; existing: boolean }> {
     const run = {
+      ...(id !== undefined && { id: checkName(`${title}: id`, id) }),
       input: encodeStart(start, `definition and input of ${title}`),
       // Keys are unique per name, and all runs share one.
       key: key === undefined ? null : runKey(title, checkName(`${title}: key`, key, MAX_KEY_LENGTH)),

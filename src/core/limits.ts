@@ -134,3 +134,6 @@ export const MAX_HEADERS = 100
 export const MAX_CONNECTIONS = 30_000
 /** Without a renewal of its lease for so long a process stops its attempts; workers count it too. */
 export const ORPHAN_GRACE_MS = 5_000
+/** Events and dead letters in one note, and how large a letter may be. */
+export const MAX_NOTED = 1_000
+export const MAX_LETTER_BYTES = 256 * 1024

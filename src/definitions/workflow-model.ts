@@ -100,6 +100,8 @@ export interface SynchronizationModel {
   late: 'finish' | 'cancel'
   warnAt?: number
   merge?: { source: string; target: string; strategy: MergeStrategy }
+  /** An expression over what arrives: a text fails the join with it, at once. Of compiled graphs alone. */
+  failWith?: string
 }
 
 export interface TransitionModel {

@@ -418,7 +418,7 @@ const ACCEPTED: Answer = { type: 'accepted' }
 
 const NONE: ReadonlySet<string> = new Set()
 
-const REPORTS = ['completed', 'failed', 'beat', 'extend', 'overdue', 'stopped', 'returned']
+const REPORTS = ['completed', 'failed', 'beat', 'extend', 'note', 'overdue', 'stopped', 'returned']
 
 function isCancel({ input }: Extract<Command, { type: 'agent' }>): boolean {
   return input.type === 'cancel_child'

@@ -9,6 +9,7 @@ import { unreachable } from '../core/errors.ts'
 import type { ExtensionState } from '../core/extension.ts'
 import { decideExtension, NO_EXTENSIONS } from '../core/extension.ts'
 import type { LateResult } from '../core/failure.ts'
+import type { Note } from '../core/note.ts'
 import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
@@ -115,6 +116,9 @@ function decideAttempt(draft: TaskDraft, input: AttemptInput, chance: number): T
     case 'beat':
       if (row.settledAt === null) beat(draft, input)
       return running ? { type: 'accepted' } : stale(draft)
+    case 'note':
+      if (running) note(draft, input)
+      return running ? { type: 'accepted' } : stale(draft)
     case 'overdue':
       fireLimits(draft)
       return row.status === 'running' ? remainingLimits(draft) : stale(draft)
@@ -169,6 +173,16 @@ function beat({ row, now }: TaskDraft, input: Extract<AttemptInput, { type: 'bea
   if (row.heartbeatTimeoutMs !== null) row.heartbeatDeadlineAt = now + row.heartbeatTimeoutMs
   if (input.moved) row.activeAt = now
   if (input.moved && row.stuckAfterMs !== null) row.stuckDeadlineAt = now + row.stuckAfterMs
+}
+
+/** What an attempt that runs commands says of them; each has a limit of its own. */
+function note(draft: TaskDraft, { events, limitMs, letters }: Note): void {
+  const { row, now } = draft
+  for (const event of events) draft.record({ ...event, attempt: row.attempt })
+  draft.letters.push(...letters)
+  if (limitMs === undefined) return
+  row.attemptDeadlineAt = limitMs === null ? null : now + limitMs
+  tellLimits(draft)
 }
 
 function extend(draft: TaskDraft, input: Extract<AttemptInput, { type: 'extend' }>): TaskAnswer {

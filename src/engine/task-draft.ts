@@ -4,6 +4,7 @@
  */
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
+import type { DeadLetterNote } from '../core/note.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import type { AttemptStatus, Receipt, StopReason, TaskStatus, TimeoutKind } from '../core/states.ts'
 import { decodePolicy } from '../definitions/policy-text.ts'
@@ -45,6 +46,7 @@ export class TaskDraft {
   readonly attempts: AttemptRow[] = []
   readonly receipts: { taskId: string; attempt: number; receipt: Receipt }[] = []
   readonly effects: Effect[] = []
+  readonly letters: DeadLetterNote[] = []
   readonly now: number
 
   constructor(row: TaskRow, now: number, policy: TaskPolicy = decodePolicy(row.policy)) {

@@ -1,6 +1,7 @@
 /** What is recorded about a task beyond its columns. */
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure } from '../core/failure.ts'
+import type { CommandEvent } from '../core/note.ts'
 import type { Progress, Receipt, TaskStatus, TimeoutKind } from '../core/states.ts'
 
 /** When a deadline was due and how late it fired. */
@@ -37,6 +38,7 @@ export type TaskEventBody =
   /** An earlier attempt was stopped only past its lease: it may have run beside this one. Its worker heard of nobody for so long. */
   | { type: 'attempt_overlapped'; attempt: number; receipt: Receipt; silentMs: number }
   | { type: 'resumed' }
+  | (CommandEvent & { attempt: number })
   /** Of agents. The first three end one; with a `failure`, as what ended it did. */
   | ({ type: 'agent_timed_out' } & (Fired | { kind: TimeoutKind; failure: Failure }))
   | { type: 'agent_failed'; failure: Failure }

@@ -2,6 +2,7 @@
 import type { JournalResult } from '../core/agent-journal.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
+import type { Note } from '../core/note.ts'
 import type { CancelAnswer, Progress, Receipt, StopReason } from '../core/states.ts'
 
 export type AttemptInput = { token: string } & (
@@ -9,6 +10,7 @@ export type AttemptInput = { token: string } & (
   | { type: 'failed'; failure: Failure }
   | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
   | { type: 'extend'; requestId: string; progress: Progress }
+  | ({ type: 'note' } & Note)
   | { type: 'overdue' }
   | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
   | { type: 'returned'; late: LateResult }

@@ -36,7 +36,7 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
   add(policy.boundBy ?? 'total', 'timeout', row.deadlineAt, policy.timeoutMs)
   if (row.attempt === 0) add('queue', 'queueTimeout', row.queueDeadlineAt, policy.queueTimeoutMs)
   if (row.status !== 'running') return limits
-  add('execution', 'attemptTimeout', row.attemptDeadlineAt, policy.attemptTimeoutMs)
+  add('execution', 'attemptTimeout', row.attemptDeadlineAt, policy.attemptTimeoutMs ?? notedMs(row))
   add('heartbeat', 'heartbeatTimeout', row.heartbeatDeadlineAt, policy.heartbeatTimeoutMs)
   add('stuck', 'stuckAfter', row.stuckDeadlineAt, policy.stuckAfterMs)
   if (row.exhaustedDeadlineAt !== null) {
@@ -49,6 +49,11 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
     })
   }
   return limits
+}
+
+/** Of an attempt that says itself how long it may go on. */
+function notedMs({ attemptDeadlineAt, startedAt }: TaskRow): number | null {
+  return attemptDeadlineAt === null || startedAt === null ? null : attemptDeadlineAt - startedAt
 }
 
 export function warningAt(limit: ActiveLimit, policy: TaskPolicy): number {

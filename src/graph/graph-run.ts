@@ -323,6 +323,8 @@ export class GraphRun {
     if (!join || join.fired || join.arrived.has(branch.index)) return
     join.arrived.set(branch.index, { token, transition, context: branch.context })
     join.unsettled++
+    const stop = this.values.stop(join, token)
+    if (stop) this.#todo.push(() => join.fired || scope.closed || this.#joinFailed(join, 'failed', stop))
     if (join.arrived.size === 1) this.#begun.push(join)
     if (token.waits++ > 0) return
     token.status = 'waiting_for_siblings'

@@ -100,6 +100,15 @@ export class GraphValues {
     }
   }
 
+  /** What arrives may say that nothing more is worth doing. */
+  stop({ rules, transition }: Join, token: Token): Failure | null {
+    if (rules.failWith === undefined) return null
+    const place = `transition ${transition.id}: failWith`
+    const said = evaluateExpression(rules.failWith, this.variables(token), place)
+    if (!said.ok) return said.failure
+    return typeof said.value === 'string' ? { code: 'stopped', message: said.value, retryable: false } : null
+  }
+
   /** What each branch of a fan-out begins with. */
   branches(transition: TransitionModel, origin: Origin): JsonObject[] | Failure {
     const { foreach, spawnCount = 1 } = transition

@@ -7,6 +7,7 @@ import type { LateResult } from '../core/failure.ts'
 import { boundFailure } from '../core/failure.ts'
 import { checkJsonText } from '../core/json.ts'
 import { MAX_DETAILS_BYTES, MAX_FAILURE_TEXT, MAX_NAME_LENGTH } from '../core/limits.ts'
+import { checkNote } from '../core/note.ts'
 import type { Progress, StopReason } from '../core/states.ts'
 import { RECEIPTS, STOP_CODES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { Report } from '../wire/worker-port.ts'
@@ -41,6 +42,8 @@ export function checkReport(report: Report, at: string): Report {
       }
     case 'returned':
       return { ...report, late: checkLate(report.late) }
+    case 'note':
+      return { taskId, token, type: 'note', ...checkNote(report, at) }
     case 'overdue':
       return report
   }

@@ -355,7 +355,7 @@ export class WorkerDesk {
 
   /** The handler has ended, so its slot is free, whatever the store will say of its result. */
   #freeSlot(report: Report, key: string): void {
-    if (report.type === 'beat' || report.type === 'extend' || report.type === 'overdue') return
+    if (GOES_ON.includes(report.type)) return
     const slot = this.#slots.get(key)
     if (!slot) return
     if (report.type === 'stopped' && report.receipt === 'abandoned') {
@@ -396,3 +396,6 @@ function reportAnswer(answer: Answer): ReportAnswer {
   if (type === 'accepted' || type === 'stale' || type === 'extension' || type === 'limits') return answer
   return { type: 'stale', reason: { code: 'stale', message: 'there is no such task any more' } }
 }
+
+/** Reports of attempts that run on. */
+const GOES_ON: readonly Report['type'][] = ['beat', 'extend', 'note', 'overdue']

@@ -163,6 +163,16 @@ function whatToWire(report: Report): ReportMessage['what'] {
       const value = { requestId, progress: fromPlain(ProgressSchema, progress) }
       return { case: 'extend', value: { $typeName: 'curfew.v1.Extend', ...value } }
     }
+    case 'note': {
+      const { events, limitMs, letters } = report
+      const value = {
+        ...{ $typeName: 'curfew.v1.Note' as const, unlimited: limitMs === null },
+        events: events.map((event) => JSON.stringify(event)),
+        letters: letters.map((letter) => JSON.stringify(letter)),
+        ...(typeof limitMs === 'number' && { limitMs }),
+      }
+      return { case: 'note', value }
+    }
     case 'overdue':
       return { case: 'overdue', value: { $typeName: 'curfew.v1.Overdue' } }
     case 'stopped': {
@@ -197,6 +207,15 @@ export function reportFromWire({ taskId, token, what }: ReportMessage): Report |
       return {
         ...{ taskId, token, type: 'extend', requestId },
         progress: progress ? toPlain<Progress>(ProgressSchema, progress) : {},
+      }
+    }
+    case 'note': {
+      const { events, limitMs, unlimited, letters } = what.value
+      const limit = unlimited ? null : limitMs
+      return {
+        ...{ taskId, token, type: 'note', ...(limit !== undefined && { limitMs: limit }) },
+        events: events.map((text) => JSON.parse(text)),
+        letters: letters.map((text) => JSON.parse(text)),
       }
     }
     case 'overdue':

@@ -15,6 +15,7 @@ import type {
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import type { EndsAs, Progress, Receipt, StopReason } from '../core/states.ts'
+import type { Note } from '../core/note.ts'
 import type { TraceContext } from '../core/trace-context.ts'
 
 export interface WorkerHello {
@@ -125,6 +126,7 @@ export type Report = { taskId: string; token: string } & (
   | { type: 'failed'; failure: Failure }
   | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
   | { type: 'extend'; requestId: string; progress: Progress }
+  | ({ type: 'note' } & Note)
   /** A limit is over by this worker's own clock, and the store has not said so: has it moved? */
   | { type: 'overdue' }
   /** The stop ladder is through; `reason` is why it was walked. */

@@ -1,12 +1,19 @@
 /** A running attempt as the worker sees it: the same for a handler in this process and for one in its own. */
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure } from '../core/failure.ts'
+import type { Note } from '../core/note.ts'
 import type { Progress, StopReason } from '../core/states.ts'
 
 export interface AttemptCallbacks {
   /** Every report of the handler; throttling is the worker's. `moved`: more progress than at the report before. */
   beat(beat: { progress: Progress | null; details: string | null; moved: boolean }): void
   extend(request: { requestId: string; progress: Progress }): Promise<ExtensionAnswer>
+}
+
+/** Of attempts that run commands. */
+export interface NoteCallback {
+  /** Resolves when it is stored, or when nobody wants it any more. */
+  note(note: Note): Promise<void>
 }
 
 export type AttemptEnd = { type: 'completed'; output: string } | { type: 'failed'; failure: Failure }

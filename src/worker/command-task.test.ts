@@ -24,7 +24,7 @@ function start(handler: (run: Run, commands: AttemptCommands) => unknown) {
   }
   const callbacks = { beat: () => undefined, extend: () => Promise.reject(new Error('not asked for')) }
   const parts = { clock, logger: SILENT, callbacks }
-  return new CommandAttempt(definition, assignmentOf('steps'), parts, probe.runner)
+  return new CommandAttempt(definition, assignmentOf('steps'), parts, probe.runner, { note: async () => {} })
 }
 type Run = (script: string, over?: { sweep: 'later' }) => ReturnType<AttemptCommands['run']>
 

@@ -7,7 +7,7 @@ import { sleep } from '../core/clock.ts'
 import type { StopReason } from '../core/states.ts'
 import type { TaskContext, TaskDefinition } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
-import type { AttemptEnd, RunningAttempt } from './attempt.ts'
+import type { AttemptEnd, NoteCallback, RunningAttempt } from './attempt.ts'
 import type { CommandCallbacks, CommandEnd, CommandRequest, CommandRunner } from './command.ts'
 import { stoppedBefore } from './command-start.ts'
 import { InlineAttempt } from './inline-attempt.ts'
@@ -20,7 +20,7 @@ export interface CommandTask extends TaskDefinition {
 }
 
 /** What such a handler is given beside its context. */
-export interface AttemptCommands {
+export interface AttemptCommands extends NoteCallback {
   /** The system's: processes run on real time. */
   readonly clock: Clock
   /** Of the attempt. */
@@ -57,9 +57,11 @@ export class CommandAttempt implements RunningAttempt {
     assignment: Assignment,
     parts: TaskContextParts,
     runner: CommandRunner,
+    noting: NoteCallback,
   ) {
     // Tasks that were claimed together share their token: what marks the processes of one must not be another's.
-    const commands = new OwnCommands(runner, `${assignment.token}:${assignment.taskId}`, assignment.graceMs)
+    const marker = `${assignment.token}:${assignment.taskId}`
+    const commands = new OwnCommands(runner, marker, assignment.graceMs, noting)
     const run = (input: never, context: TaskContext) => definition.run(input, context, commands)
     this.#commands = commands
     this.#clock = runner.clock
@@ -95,6 +97,7 @@ export class CommandAttempt implements RunningAttempt {
 class OwnCommands implements AttemptCommands {
   readonly clock: Clock
   readonly graceMs: number
+  readonly note: NoteCallback['note']
   readonly #runner: CommandRunner
   readonly #marker: string
   readonly #running = new Set<RunningCommand>()
@@ -102,7 +105,13 @@ class OwnCommands implements AttemptCommands {
   #mayHaveLeft = false
   #gone = true
 
-  constructor(runner: CommandRunner, marker: string, graceMs: number) {
+  constructor(
+    runner: CommandRunner,
+    marker: string,
+    graceMs: number,
+    noting: NoteCallback,
+  ) {
+    this.note = (note) => noting.note(note)
     this.clock = runner.clock
     this.graceMs = graceMs
     this.#runner = runner

@@ -5,6 +5,7 @@
 import type { Clock } from '../core/clock.ts'
 import { assert } from '../core/errors.ts'
 import type { Logger } from '../core/logger.ts'
+import type { CommandLimit } from './command-limits.ts'
 import type { OnOutput } from './command-output.ts'
 import { CommandOutput } from './command-output.ts'
 import type { CommandNotStarted } from './command-start.ts'
@@ -43,6 +44,8 @@ export interface CommandCallbacks {
   /** Without secrets, in the order in which it came. */
   onOutput?: OnOutput
   onStarted?: (command: RunningCommand) => void
+  /** A limit is over; it goes down the ladder now. */
+  onLimit?: (which: CommandLimit) => void
 }
 
 export type CommandEnd = CommandEnded | CommandNotStarted
@@ -89,7 +92,7 @@ export class CommandRunner {
   /** For whoever walks the ladder himself. */
   start(
     request: CommandRequest,
-    { onOutput, onStarted }: CommandCallbacks = {},
+    { onOutput, onStarted, onLimit }: CommandCallbacks = {},
   ): RunningCommand | Promise<CommandNotStarted> {
     const { supervisor, nodeId } = this.#parts
     const { argv, env, cwd, marker, secrets, outputBytes } = request
@@ -103,7 +106,9 @@ export class CommandRunner {
     const { process, root } = started
     supervisor.register({ ...root, token })
     const output = new CommandOutput(outputBytes, mask, onOutput)
-    const command = new RunningCommand(process, root, { ...this.#parts, ...request, output, token })
+    const command = new RunningCommand(process, root, {
+      ...{ ...this.#parts, ...request, output, token, onLimit },
+    })
     void command.ended.then((end) => this.#settle(command, request, end))
     onStarted?.(command)
     return command

@@ -176,6 +176,7 @@ function refusedReport(report: Report, { message }: Error): Report | null {
   switch (report.type) {
     case 'beat':
     case 'overdue':
+    case 'note':
     case 'extend':
       return null
     case 'stopped':

@@ -55,6 +55,7 @@ interface Parts {
   idleMs: number | null
   graceMs: number
   sweep: 'command' | 'later'
+  onLimit?: ((which: CommandLimit) => void) | undefined
 }
 
 /** What a command that was not swept leaves. */
@@ -96,7 +97,10 @@ export class RunningCommand {
     this.token = parts.token
     const { clock, output } = parts
     this.#startedAt = clock.monotonic()
-    this.#limits = new CommandLimits(clock, parts, (which) => this.#stop(which, parts.graceMs))
+    this.#limits = new CommandLimits(clock, parts, (which) => {
+      parts.onLimit?.(which)
+      this.#stop(which, parts.graceMs)
+    })
     for (const stream of ['stdout', 'stderr'] as const) {
       process[stream].on('data', (chunk: Buffer) => {
         this.#limits.said()

@@ -52,7 +52,9 @@ function start(over: Partial<ShellRequest>) {
     extend: () => Promise.reject(new Error('not asked for')),
   }
   const parts = { clock, logger: SILENT, callbacks }
-  const attempt = new CommandAttempt(shellTask, assignmentOf('$shell', request), parts, runner)
+  const attempt = new CommandAttempt(shellTask, assignmentOf('$shell', request), parts, runner, {
+    note: () => Promise.reject(new Error('not asked for')),
+  })
   return { attempt, beats }
 }
 

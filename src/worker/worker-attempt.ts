@@ -6,10 +6,11 @@
 import type { Clock, Timer } from '../core/clock.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { LateResult } from '../core/failure.ts'
+import type { Note } from '../core/note.ts'
 import type { Progress, Receipt, StopReason } from '../core/states.ts'
 import { Stopped } from '../core/task-errors.ts'
 import type { Assignment, Report, ReportAnswer } from '../wire/worker-port.ts'
-import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
+import type { AttemptCallbacks, AttemptEnd, NoteCallback, RunningAttempt } from './attempt.ts'
 import { remainingMsOf } from './task-context.ts'
 
 /**
@@ -27,13 +28,13 @@ export interface AttemptHost {
   clock: Clock
   /** Commits the report and answers it. */
   report(report: Report): Promise<ReportAnswer>
-  start(assignment: Assignment, callbacks: AttemptCallbacks): RunningAttempt
+  start(assignment: Assignment, callbacks: AttemptCallbacks & NoteCallback): RunningAttempt
   /** Nothing of it is left to do here. */
   gone(attempt: WorkerAttempt): void
 }
 
 /** One per task that runs: what it need not make, it does not. */
-export class WorkerAttempt implements AttemptCallbacks {
+export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   readonly assignment: Assignment
   readonly #host: AttemptHost
   readonly #running: RunningAttempt
@@ -213,6 +214,10 @@ export class WorkerAttempt implements AttemptCallbacks {
     if (answer.type === 'extension') return answer.answer
     this.#heed(answer)
     throw new Stopped(this.#stopping ?? { code: 'stale', message: 'not the current attempt any more' })
+  }
+
+  async note(note: Note): Promise<void> {
+    this.#heed(await this.#report({ type: 'note', ...note }))
   }
 
   /** A stale answer: somebody else has the task, or nobody. */

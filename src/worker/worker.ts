@@ -19,7 +19,7 @@ import type {
   WorkerSession,
 } from '../wire/worker-port.ts'
 import { AgentRunner } from './agent-runner.ts'
-import type { AttemptCallbacks, RunningAttempt } from './attempt.ts'
+import type { AttemptCallbacks, NoteCallback, RunningAttempt } from './attempt.ts'
 import { CommandRunner } from './command.ts'
 import { CommandAttempt, isCommandTask } from './command-task.ts'
 import { InlineAttempt } from './inline-attempt.ts'
@@ -177,7 +177,7 @@ export class Worker {
     this.#attempts.set(key, new WorkerAttempt(assignment, this.#host))
   }
 
-  #startHandler(assignment: Assignment, callbacks: AttemptCallbacks): RunningAttempt {
+  #startHandler(assignment: Assignment, callbacks: AttemptCallbacks & NoteCallback): RunningAttempt {
     const definition = this.#tasks.get(assignment.name)
     const { processes } = this.#options
     if (!definition)
@@ -188,7 +188,7 @@ export class Worker {
     const { clock, logger } = this.#options
     const parts = { clock, logger, callbacks }
     if (isCommandTask(definition) && this.#commands)
-      return new CommandAttempt(definition, assignment, parts, this.#commands)
+      return new CommandAttempt(definition, assignment, parts, this.#commands, callbacks)
     return new InlineAttempt(definition, assignment, parts)
   }
 

@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file curfew/v1/workers.proto.
  */
 export const file_curfew_v1_workers: GenFile = /*@__PURE__*/
-  fileDesc("ChdjdXJmZXcvdjEvd29ya2Vycy5wcm90bxIJY3VyZmV3LnYxIrYDCg1BdHRhY2hSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgFEg8KB3ZlcnNpb24YAyABKAkSFAoMcHJvdG9jb2xfbWluGAQgASgFEhQKDHByb3RvY29sX21heBgFIAEoBRIqCgtkZWZpbml0aW9ucxgGIAMoCzIVLmN1cmZldy52MS5EZWZpbml0aW9uEg4KBnF1ZXVlcxgHIAMoCRISCgphbGxfcXVldWVzGAggASgIEhMKC2NvbmN1cnJlbmN5GAkgASgFEg0KBXR1cm5zGAogASgFEjQKBmxhYmVscxgLIAMoCzIkLmN1cmZldy52MS5BdHRhY2hSZXF1ZXN0LkxhYmVsc0VudHJ5EiMKB21hY2hpbmUYDCABKAsyEi5jdXJmZXcudjEuTWFjaGluZRIhCghhdHRlbXB0cxgNIAMoCzIPLmN1cmZldy52MS5IZWxkEiMKCnR1cm5zX2hlbGQYDiADKAsyDy5jdXJmZXcudjEuSGVsZBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIl0KB01hY2hpbmUSDAoEaG9zdBgBIAEoCRIPCgdib290X2lkGAIgASgJEhEKCXBpZF9zcGFjZRgDIAEoCRILCgNwaWQYBCABKAUSEwoLcGlkX3N0YXJ0ZWQYBSABKAkiTwoKRGVmaW5pdGlvbhIMCgRraW5kGAEgASgJEgwKBG5hbWUYAiABKAkSJQoEYm9keRgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoESGVsZBIKCgJpZBgBIAEoCRINCgV0b2tlbhgCIAEoCSK3AgoOQXR0YWNoUmVzcG9uc2USJQoHd2VsY29tZRgBIAEoCzISLmN1cmZldy52MS5XZWxjb21lSAASIQoFc3RhcnQYAiABKAsyEC5jdXJmZXcudjEuU3RhcnRIABIfCgRzdG9wGAMgASgLMg8uY3VyZmV3LnYxLlN0b3BIABIjCgZsaW1pdHMYBCABKAsyES5jdXJmZXcudjEuTGltaXRzSAASIQoFdHVybnMYBSABKAsyEC5jdXJmZXcudjEuVHVybnNIABIfCgRuZXdzGAYgASgLMg8uY3VyZmV3LnYxLk5ld3NIABIfCgRwaW5nGAcgASgLMg8uY3VyZmV3LnYxLlBpbmdIABIlCgdnb29kYnllGAggASgLMhIuY3VyZmV3LnYxLkdvb2RieWVIAEIJCgdtZXNzYWdlIqgBCgdXZWxjb21lEhIKCm1hbmFnZXJfaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIQCghwcm90b2NvbBgDIAEoBRIiCgljb25maXJtZWQYBCADKAsyDy5jdXJmZXcudjEuSGVsZBIsCgxwcmVkZWNlc3NvcnMYBSADKAsyFi5jdXJmZXcudjEuUHJlZGVjZXNzb3ISFAoMbGVhc2VfYWdlX21zGAYgASgBIkUKC1ByZWRlY2Vzc29yEhEKCXdvcmtlcl9pZBgBIAEoCRIjCgdtYWNoaW5lGAIgASgLMhIuY3VyZmV3LnYxLk1hY2hpbmUiiQMKCkFzc2lnbm1lbnQSDwoHdGFza19pZBgBIAEoCRIMCgRuYW1lGAIgASgJEg0KBXF1ZXVlGAMgASgJEg8KB2F0dGVtcHQYBCABKAUSDQoFdG9rZW4YBSABKAkSDQoFaW5wdXQYBiABKAkSFAoHZGV0YWlscxgHIAEoCUgAiAEBEhgKC2RlYWRsaW5lX2F0GAggASgBSAGIAQESFwoKYXR0ZW1wdF9tcxgJIAEoAUgCiAEBEhUKCHRvdGFsX21zGAogASgBSAOIAQESFAoMc29mdF9zdG9wX21zGAsgASgBEhUKDWJlYXRfZXZlcnlfbXMYDCABKAESEAoIZ3JhY2VfbXMYDSABKAESHwoFc2NvcGUYDiABKAsyEC5jdXJmZXcudjEuU2NvcGUSJgoFdHJhY2UYDyABKAsyFy5jdXJmZXcudjEuVHJhY2VDb250ZXh0QgoKCF9kZXRhaWxzQg4KDF9kZWFkbGluZV9hdEINCgtfYXR0ZW1wdF9tc0ILCglfdG90YWxfbXMiSwoFU2NvcGUSDwoHcm9vdF9pZBgBIAEoCRIRCglwYXJlbnRfaWQYAiABKAkSDAoEc3RlcBgDIAEoBRIQCghkZXRhY2hlZBgEIAEoCCIzCgVTdGFydBIqCgthc3NpZ25tZW50cxgBIAMoCzIVLmN1cmZldy52MS5Bc3NpZ25tZW50IpkBCgpTdG9wUmVhc29uEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIRCgRraW5kGAMgASgJSACIAQESGAoLZGVhZGxpbmVfYXQYBCABKAFIAYgBARIXCgp0aW1lb3V0X21zGAUgASgBSAKIAQFCBwoFX2tpbmRCDgoMX2RlYWRsaW5lX2F0Qg0KC190aW1lb3V0X21zIl8KBFN0b3ASDwoHdGFza19pZBgBIAEoCRINCgV0b2tlbhgCIAEoCRIlCgZyZWFzb24YAyABKAsyFS5jdXJmZXcudjEuU3RvcFJlYXNvbhIQCghncmFjZV9tcxgEIAEoASKeAQoGTGltaXRzEg8KB3Rhc2tfaWQYASABKAkSDQoFdG9rZW4YAiABKAkSGAoLZGVhZGxpbmVfYXQYAyABKAFIAIgBARIXCgphdHRlbXB0X21zGAQgASgBSAGIAQESFQoIdG90YWxfbXMYBSABKAFIAogBAUIOCgxfZGVhZGxpbmVfYXRCDQoLX2F0dGVtcHRfbXNCCwoJX3RvdGFsX21zIhYKBVR1cm5zEg0KBXR1cm5zGAEgAygJIjgKBE5ld3MSEAoIYWdlbnRfaWQYASABKAkSDQoFdG9rZW4YAiABKAkSDwoHZHJvcHBlZBgDIAEoCCIGCgRQaW5nIgkKB0dvb2RieWUilwEKDVJlcG9ydFJlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJEg4KBm51bWJlchgCIAEoBRIiCgdyZXBvcnRzGAMgAygLMhEuY3VyZmV3LnYxLlJlcG9ydBINCgV0dXJucxgEIAMoCRIeCgV3YWtlcxgFIAMoCzIPLmN1cmZldy52MS5XYWtlEhAKCGRyYWluaW5nGAYgASgIIqoCCgZSZXBvcnQSDwoHdGFza19pZBgBIAEoCRINCgV0b2tlbhgCIAEoCRITCgljb21wbGV0ZWQYAyABKAlIABIkCgZmYWlsZWQYBCABKAsyEi5jdXJmZXcudjEuRmFpbHVyZUgAEh8KBGJlYXQYBSABKAsyDy5jdXJmZXcudjEuQmVhdEgAEiMKBmV4dGVuZBgGIAEoCzIRLmN1cmZldy52MS5FeHRlbmRIABIlCgdvdmVyZHVlGAcgASgLMhIuY3VyZmV3LnYxLk92ZXJkdWVIABIlCgdzdG9wcGVkGAggASgLMhIuY3VyZmV3LnYxLlN0b3BwZWRIABIpCghyZXR1cm5lZBgJIAEoCzIVLmN1cmZldy52MS5MYXRlUmVzdWx0SABCBgoEd2hhdCJeCgRCZWF0EiUKCHByb2dyZXNzGAEgASgLMhMuY3VyZmV3LnYxLlByb2dyZXNzEhQKB2RldGFpbHMYAiABKAlIAIgBARINCgVtb3ZlZBgDIAEoCEIKCghfZGV0YWlscyJDCgZFeHRlbmQSEgoKcmVxdWVzdF9pZBgBIAEoCRIlCghwcm9ncmVzcxgCIAEoCzITLmN1cmZldy52MS5Qcm9ncmVzcyIJCgdPdmVyZHVlImYKB1N0b3BwZWQSJQoGcmVhc29uGAEgASgLMhUuY3VyZmV3LnYxLlN0b3BSZWFzb24SDwoHcmVjZWlwdBgCIAEoCRIjCgRsYXRlGAMgASgLMhUuY3VyZmV3LnYxLkxhdGVSZXN1bHQiTQoKTGF0ZVJlc3VsdBIQCgZvdXRwdXQYASABKAlIABIlCgdmYWlsdXJlGAIgASgLMhIuY3VyZmV3LnYxLkZhaWx1cmVIAEIGCgR3aGF0IjgKBFdha2USEAoIYWdlbnRfaWQYASABKAkSDwoHcm9vdF9pZBgCIAEoCRINCgV0b2tlbhgDIAEoCSJJCg5SZXBvcnRSZXNwb25zZRIoCgdhbnN3ZXJzGAEgAygLMhcuY3VyZmV3LnYxLlJlcG9ydEFuc3dlchINCgV0dXJucxgCIAMoCSK9AQoMUmVwb3J0QW5zd2VyEicKCGFjY2VwdGVkGAEgASgLMhMuY3VyZmV3LnYxLkFjY2VwdGVkSAASJgoFc3RhbGUYAiABKAsyFS5jdXJmZXcudjEuU3RvcFJlYXNvbkgAEi8KCWV4dGVuc2lvbhgDIAEoCzIaLmN1cmZldy52MS5FeHRlbnNpb25BbnN3ZXJIABIjCgZsaW1pdHMYBCABKAsyES5jdXJmZXcudjEuTGltaXRzSABCBgoEd2hhdCIKCghBY2NlcHRlZCLbAQoPRXh0ZW5zaW9uQW5zd2VyEg8KB2dyYW50ZWQYASABKAgSDwoCbXMYAiABKAFIAIgBARIRCglyZW1haW5pbmcYAyABKAUSFAoHd2FybmluZxgEIAEoCEgBiAEBEhMKBnJlYXNvbhgFIAEoCUgCiAEBEhQKB3N0b3BfYXQYBiABKAFIA4gBARIYCgtkZWFkbGluZV9hdBgHIAEoAUgEiAEBQgUKA19tc0IKCghfd2FybmluZ0IJCgdfcmVhc29uQgoKCF9zdG9wX2F0Qg4KDF9kZWFkbGluZV9hdCJDCgtCZWF0UmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoBRIQCghkcmFpbmluZxgDIAEoCCI1CgxCZWF0UmVzcG9uc2USDwoHdW5rbm93bhgBIAEoCBIUCgxsZWFzZV9hZ2VfbXMYAiABKAEiZQoSUmVhZEpvdXJuYWxSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgV0b2tlbhgDIAEoCRIMCgRwYXJ0GAQgASgJEg0KBWFmdGVyGAUgASgFIjEKE1JlYWRKb3VybmFsUmVzcG9uc2USEQoEcGFnZRgBIAEoCUgAiAEBQgcKBV9wYWdlIjIKDExlYXZlUmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkSDwoHcmVjZWlwdBgCIAEoCSIPCg1MZWF2ZVJlc3BvbnNlIhQKEkxpc3RXb3JrZXJzUmVxdWVzdCI5ChNMaXN0V29ya2Vyc1Jlc3BvbnNlEiIKB3dvcmtlcnMYASADKAsyES5jdXJmZXcudjEuV29ya2VyIuUCCgZXb3JrZXISCgoCaWQYASABKAkSDAoEaG9zdBgCIAEoCRILCgNwaWQYAyABKAUSDwoHdmVyc2lvbhgEIAEoCRItCgZsYWJlbHMYBSADKAsyHS5jdXJmZXcudjEuV29ya2VyLkxhYmVsc0VudHJ5Eg4KBnN0YXR1cxgGIAEoCRIOCgZxdWV1ZXMYByADKAkSEgoKYWxsX3F1ZXVlcxgIIAEoCBINCgV0YXNrcxgJIAMoCRIOCgZhZ2VudHMYCiADKAkSEwoLY29uY3VycmVuY3kYCyABKAUSDwoHcnVubmluZxgMIAEoBRIRCglhYmFuZG9uZWQYDSABKAUSEwoLYXR0YWNoZWRfYXQYDiABKAESEAoIaGVhcmRfYXQYDyABKAESEgoKbWFuYWdlcl9pZBgQIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBMqoDCg1Xb3JrZXJTZXJ2aWNlEj8KBkF0dGFjaBIYLmN1cmZldy52MS5BdHRhY2hSZXF1ZXN0GhkuY3VyZmV3LnYxLkF0dGFjaFJlc3BvbnNlMAESPQoGUmVwb3J0EhguY3VyZmV3LnYxLlJlcG9ydFJlcXVlc3QaGS5jdXJmZXcudjEuUmVwb3J0UmVzcG9uc2USNwoEQmVhdBIWLmN1cmZldy52MS5CZWF0UmVxdWVzdBoXLmN1cmZldy52MS5CZWF0UmVzcG9uc2USUQoLUmVhZEpvdXJuYWwSHS5jdXJmZXcudjEuUmVhZEpvdXJuYWxSZXF1ZXN0Gh4uY3VyZmV3LnYxLlJlYWRKb3VybmFsUmVzcG9uc2UiA5ACARI6CgVMZWF2ZRIXLmN1cmZldy52MS5MZWF2ZVJlcXVlc3QaGC5jdXJmZXcudjEuTGVhdmVSZXNwb25zZRJRCgtMaXN0V29ya2VycxIdLmN1cmZldy52MS5MaXN0V29ya2Vyc1JlcXVlc3QaHi5jdXJmZXcudjEuTGlzdFdvcmtlcnNSZXNwb25zZSIDkAIBYgZwcm90bzM", [file_curfew_v1_work, file_google_protobuf_struct]);
+  fileDesc("ChdjdXJmZXcvdjEvd29ya2Vycy5wcm90bxIJY3VyZmV3LnYxIrYDCg1BdHRhY2hSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgFEg8KB3ZlcnNpb24YAyABKAkSFAoMcHJvdG9jb2xfbWluGAQgASgFEhQKDHByb3RvY29sX21heBgFIAEoBRIqCgtkZWZpbml0aW9ucxgGIAMoCzIVLmN1cmZldy52MS5EZWZpbml0aW9uEg4KBnF1ZXVlcxgHIAMoCRISCgphbGxfcXVldWVzGAggASgIEhMKC2NvbmN1cnJlbmN5GAkgASgFEg0KBXR1cm5zGAogASgFEjQKBmxhYmVscxgLIAMoCzIkLmN1cmZldy52MS5BdHRhY2hSZXF1ZXN0LkxhYmVsc0VudHJ5EiMKB21hY2hpbmUYDCABKAsyEi5jdXJmZXcudjEuTWFjaGluZRIhCghhdHRlbXB0cxgNIAMoCzIPLmN1cmZldy52MS5IZWxkEiMKCnR1cm5zX2hlbGQYDiADKAsyDy5jdXJmZXcudjEuSGVsZBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIl0KB01hY2hpbmUSDAoEaG9zdBgBIAEoCRIPCgdib290X2lkGAIgASgJEhEKCXBpZF9zcGFjZRgDIAEoCRILCgNwaWQYBCABKAUSEwoLcGlkX3N0YXJ0ZWQYBSABKAkiTwoKRGVmaW5pdGlvbhIMCgRraW5kGAEgASgJEgwKBG5hbWUYAiABKAkSJQoEYm9keRgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoESGVsZBIKCgJpZBgBIAEoCRINCgV0b2tlbhgCIAEoCSK3AgoOQXR0YWNoUmVzcG9uc2USJQoHd2VsY29tZRgBIAEoCzISLmN1cmZldy52MS5XZWxjb21lSAASIQoFc3RhcnQYAiABKAsyEC5jdXJmZXcudjEuU3RhcnRIABIfCgRzdG9wGAMgASgLMg8uY3VyZmV3LnYxLlN0b3BIABIjCgZsaW1pdHMYBCABKAsyES5jdXJmZXcudjEuTGltaXRzSAASIQoFdHVybnMYBSABKAsyEC5jdXJmZXcudjEuVHVybnNIABIfCgRuZXdzGAYgASgLMg8uY3VyZmV3LnYxLk5ld3NIABIfCgRwaW5nGAcgASgLMg8uY3VyZmV3LnYxLlBpbmdIABIlCgdnb29kYnllGAggASgLMhIuY3VyZmV3LnYxLkdvb2RieWVIAEIJCgdtZXNzYWdlIqgBCgdXZWxjb21lEhIKCm1hbmFnZXJfaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIQCghwcm90b2NvbBgDIAEoBRIiCgljb25maXJtZWQYBCADKAsyDy5jdXJmZXcudjEuSGVsZBIsCgxwcmVkZWNlc3NvcnMYBSADKAsyFi5jdXJmZXcudjEuUHJlZGVjZXNzb3ISFAoMbGVhc2VfYWdlX21zGAYgASgBIkUKC1ByZWRlY2Vzc29yEhEKCXdvcmtlcl9pZBgBIAEoCRIjCgdtYWNoaW5lGAIgASgLMhIuY3VyZmV3LnYxLk1hY2hpbmUiiQMKCkFzc2lnbm1lbnQSDwoHdGFza19pZBgBIAEoCRIMCgRuYW1lGAIgASgJEg0KBXF1ZXVlGAMgASgJEg8KB2F0dGVtcHQYBCABKAUSDQoFdG9rZW4YBSABKAkSDQoFaW5wdXQYBiABKAkSFAoHZGV0YWlscxgHIAEoCUgAiAEBEhgKC2RlYWRsaW5lX2F0GAggASgBSAGIAQESFwoKYXR0ZW1wdF9tcxgJIAEoAUgCiAEBEhUKCHRvdGFsX21zGAogASgBSAOIAQESFAoMc29mdF9zdG9wX21zGAsgASgBEhUKDWJlYXRfZXZlcnlfbXMYDCABKAESEAoIZ3JhY2VfbXMYDSABKAESHwoFc2NvcGUYDiABKAsyEC5jdXJmZXcudjEuU2NvcGUSJgoFdHJhY2UYDyABKAsyFy5jdXJmZXcudjEuVHJhY2VDb250ZXh0QgoKCF9kZXRhaWxzQg4KDF9kZWFkbGluZV9hdEINCgtfYXR0ZW1wdF9tc0ILCglfdG90YWxfbXMiSwoFU2NvcGUSDwoHcm9vdF9pZBgBIAEoCRIRCglwYXJlbnRfaWQYAiABKAkSDAoEc3RlcBgDIAEoBRIQCghkZXRhY2hlZBgEIAEoCCIzCgVTdGFydBIqCgthc3NpZ25tZW50cxgBIAMoCzIVLmN1cmZldy52MS5Bc3NpZ25tZW50IpkBCgpTdG9wUmVhc29uEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIRCgRraW5kGAMgASgJSACIAQESGAoLZGVhZGxpbmVfYXQYBCABKAFIAYgBARIXCgp0aW1lb3V0X21zGAUgASgBSAKIAQFCBwoFX2tpbmRCDgoMX2RlYWRsaW5lX2F0Qg0KC190aW1lb3V0X21zIl8KBFN0b3ASDwoHdGFza19pZBgBIAEoCRINCgV0b2tlbhgCIAEoCRIlCgZyZWFzb24YAyABKAsyFS5jdXJmZXcudjEuU3RvcFJlYXNvbhIQCghncmFjZV9tcxgEIAEoASKeAQoGTGltaXRzEg8KB3Rhc2tfaWQYASABKAkSDQoFdG9rZW4YAiABKAkSGAoLZGVhZGxpbmVfYXQYAyABKAFIAIgBARIXCgphdHRlbXB0X21zGAQgASgBSAGIAQESFQoIdG90YWxfbXMYBSABKAFIAogBAUIOCgxfZGVhZGxpbmVfYXRCDQoLX2F0dGVtcHRfbXNCCwoJX3RvdGFsX21zIhYKBVR1cm5zEg0KBXR1cm5zGAEgAygJIjgKBE5ld3MSEAoIYWdlbnRfaWQYASABKAkSDQoFdG9rZW4YAiABKAkSDwoHZHJvcHBlZBgDIAEoCCIGCgRQaW5nIgkKB0dvb2RieWUilwEKDVJlcG9ydFJlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJEg4KBm51bWJlchgCIAEoBRIiCgdyZXBvcnRzGAMgAygLMhEuY3VyZmV3LnYxLlJlcG9ydBINCgV0dXJucxgEIAMoCRIeCgV3YWtlcxgFIAMoCzIPLmN1cmZldy52MS5XYWtlEhAKCGRyYWluaW5nGAYgASgIIssCCgZSZXBvcnQSDwoHdGFza19pZBgBIAEoCRINCgV0b2tlbhgCIAEoCRITCgljb21wbGV0ZWQYAyABKAlIABIkCgZmYWlsZWQYBCABKAsyEi5jdXJmZXcudjEuRmFpbHVyZUgAEh8KBGJlYXQYBSABKAsyDy5jdXJmZXcudjEuQmVhdEgAEiMKBmV4dGVuZBgGIAEoCzIRLmN1cmZldy52MS5FeHRlbmRIABIlCgdvdmVyZHVlGAcgASgLMhIuY3VyZmV3LnYxLk92ZXJkdWVIABIlCgdzdG9wcGVkGAggASgLMhIuY3VyZmV3LnYxLlN0b3BwZWRIABIpCghyZXR1cm5lZBgJIAEoCzIVLmN1cmZldy52MS5MYXRlUmVzdWx0SAASHwoEbm90ZRgKIAEoCzIPLmN1cmZldy52MS5Ob3RlSABCBgoEd2hhdCJeCgRCZWF0EiUKCHByb2dyZXNzGAEgASgLMhMuY3VyZmV3LnYxLlByb2dyZXNzEhQKB2RldGFpbHMYAiABKAlIAIgBARINCgVtb3ZlZBgDIAEoCEIKCghfZGV0YWlscyJDCgZFeHRlbmQSEgoKcmVxdWVzdF9pZBgBIAEoCRIlCghwcm9ncmVzcxgCIAEoCzITLmN1cmZldy52MS5Qcm9ncmVzcyIJCgdPdmVyZHVlIl4KBE5vdGUSDgoGZXZlbnRzGAEgAygJEhUKCGxpbWl0X21zGAIgASgBSACIAQESEQoJdW5saW1pdGVkGAMgASgIEg8KB2xldHRlcnMYBCADKAlCCwoJX2xpbWl0X21zImYKB1N0b3BwZWQSJQoGcmVhc29uGAEgASgLMhUuY3VyZmV3LnYxLlN0b3BSZWFzb24SDwoHcmVjZWlwdBgCIAEoCRIjCgRsYXRlGAMgASgLMhUuY3VyZmV3LnYxLkxhdGVSZXN1bHQiTQoKTGF0ZVJlc3VsdBIQCgZvdXRwdXQYASABKAlIABIlCgdmYWlsdXJlGAIgASgLMhIuY3VyZmV3LnYxLkZhaWx1cmVIAEIGCgR3aGF0IjgKBFdha2USEAoIYWdlbnRfaWQYASABKAkSDwoHcm9vdF9pZBgCIAEoCRINCgV0b2tlbhgDIAEoCSJJCg5SZXBvcnRSZXNwb25zZRIoCgdhbnN3ZXJzGAEgAygLMhcuY3VyZmV3LnYxLlJlcG9ydEFuc3dlchINCgV0dXJucxgCIAMoCSK9AQoMUmVwb3J0QW5zd2VyEicKCGFjY2VwdGVkGAEgASgLMhMuY3VyZmV3LnYxLkFjY2VwdGVkSAASJgoFc3RhbGUYAiABKAsyFS5jdXJmZXcudjEuU3RvcFJlYXNvbkgAEi8KCWV4dGVuc2lvbhgDIAEoCzIaLmN1cmZldy52MS5FeHRlbnNpb25BbnN3ZXJIABIjCgZsaW1pdHMYBCABKAsyES5jdXJmZXcudjEuTGltaXRzSABCBgoEd2hhdCIKCghBY2NlcHRlZCLbAQoPRXh0ZW5zaW9uQW5zd2VyEg8KB2dyYW50ZWQYASABKAgSDwoCbXMYAiABKAFIAIgBARIRCglyZW1haW5pbmcYAyABKAUSFAoHd2FybmluZxgEIAEoCEgBiAEBEhMKBnJlYXNvbhgFIAEoCUgCiAEBEhQKB3N0b3BfYXQYBiABKAFIA4gBARIYCgtkZWFkbGluZV9hdBgHIAEoAUgEiAEBQgUKA19tc0IKCghfd2FybmluZ0IJCgdfcmVhc29uQgoKCF9zdG9wX2F0Qg4KDF9kZWFkbGluZV9hdCJDCgtCZWF0UmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoBRIQCghkcmFpbmluZxgDIAEoCCI1CgxCZWF0UmVzcG9uc2USDwoHdW5rbm93bhgBIAEoCBIUCgxsZWFzZV9hZ2VfbXMYAiABKAEiZQoSUmVhZEpvdXJuYWxSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgV0b2tlbhgDIAEoCRIMCgRwYXJ0GAQgASgJEg0KBWFmdGVyGAUgASgFIjEKE1JlYWRKb3VybmFsUmVzcG9uc2USEQoEcGFnZRgBIAEoCUgAiAEBQgcKBV9wYWdlIjIKDExlYXZlUmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkSDwoHcmVjZWlwdBgCIAEoCSIPCg1MZWF2ZVJlc3BvbnNlIhQKEkxpc3RXb3JrZXJzUmVxdWVzdCI5ChNMaXN0V29ya2Vyc1Jlc3BvbnNlEiIKB3dvcmtlcnMYASADKAsyES5jdXJmZXcudjEuV29ya2VyIuUCCgZXb3JrZXISCgoCaWQYASABKAkSDAoEaG9zdBgCIAEoCRILCgNwaWQYAyABKAUSDwoHdmVyc2lvbhgEIAEoCRItCgZsYWJlbHMYBSADKAsyHS5jdXJmZXcudjEuV29ya2VyLkxhYmVsc0VudHJ5Eg4KBnN0YXR1cxgGIAEoCRIOCgZxdWV1ZXMYByADKAkSEgoKYWxsX3F1ZXVlcxgIIAEoCBINCgV0YXNrcxgJIAMoCRIOCgZhZ2VudHMYCiADKAkSEwoLY29uY3VycmVuY3kYCyABKAUSDwoHcnVubmluZxgMIAEoBRIRCglhYmFuZG9uZWQYDSABKAUSEwoLYXR0YWNoZWRfYXQYDiABKAESEAoIaGVhcmRfYXQYDyABKAESEgoKbWFuYWdlcl9pZBgQIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBMqoDCg1Xb3JrZXJTZXJ2aWNlEj8KBkF0dGFjaBIYLmN1cmZldy52MS5BdHRhY2hSZXF1ZXN0GhkuY3VyZmV3LnYxLkF0dGFjaFJlc3BvbnNlMAESPQoGUmVwb3J0EhguY3VyZmV3LnYxLlJlcG9ydFJlcXVlc3QaGS5jdXJmZXcudjEuUmVwb3J0UmVzcG9uc2USNwoEQmVhdBIWLmN1cmZldy52MS5CZWF0UmVxdWVzdBoXLmN1cmZldy52MS5CZWF0UmVzcG9uc2USUQoLUmVhZEpvdXJuYWwSHS5jdXJmZXcudjEuUmVhZEpvdXJuYWxSZXF1ZXN0Gh4uY3VyZmV3LnYxLlJlYWRKb3VybmFsUmVzcG9uc2UiA5ACARI6CgVMZWF2ZRIXLmN1cmZldy52MS5MZWF2ZVJlcXVlc3QaGC5jdXJmZXcudjEuTGVhdmVSZXNwb25zZRJRCgtMaXN0V29ya2VycxIdLmN1cmZldy52MS5MaXN0V29ya2Vyc1JlcXVlc3QaHi5jdXJmZXcudjEuTGlzdFdvcmtlcnNSZXNwb25zZSIDkAIBYgZwcm90bzM", [file_curfew_v1_work, file_google_protobuf_struct]);
 
 /**
  * @generated from message curfew.v1.AttachRequest
@@ -766,6 +766,12 @@ export type Report = Message<"curfew.v1.Report"> & {
      */
     value: LateResult;
     case: "returned";
+  } | {
+    /**
+     * @generated from field: curfew.v1.Note note = 10;
+     */
+    value: Note;
+    case: "note";
   } | { case: undefined; value?: undefined };
 };
 
@@ -839,6 +845,48 @@ export const OverdueSchema: GenMessage<Overdue> = /*@__PURE__*/
   messageDesc(file_curfew_v1_workers, 21);
 
 /**
+ * Of Curfew's own tasks that run commands.
+ *
+ * @generated from message curfew.v1.Note
+ */
+export type Note = Message<"curfew.v1.Note"> & {
+  /**
+   * JSON texts: what is recorded of it.
+   *
+   * @generated from field: repeated string events = 1;
+   */
+  events: string[];
+
+  /**
+   * How long the attempt may go on from now.
+   *
+   * @generated from field: optional double limit_ms = 2;
+   */
+  limitMs?: number | undefined;
+
+  /**
+   * It may go on without a limit.
+   *
+   * @generated from field: bool unlimited = 3;
+   */
+  unlimited: boolean;
+
+  /**
+   * JSON texts.
+   *
+   * @generated from field: repeated string letters = 4;
+   */
+  letters: string[];
+};
+
+/**
+ * Describes the message curfew.v1.Note.
+ * Use `create(NoteSchema)` to create a new message.
+ */
+export const NoteSchema: GenMessage<Note> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_workers, 22);
+
+/**
  * @generated from message curfew.v1.Stopped
  */
 export type Stopped = Message<"curfew.v1.Stopped"> & {
@@ -863,7 +911,7 @@ export type Stopped = Message<"curfew.v1.Stopped"> & {
  * Use `create(StoppedSchema)` to create a new message.
  */
 export const StoppedSchema: GenMessage<Stopped> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 22);
+  messageDesc(file_curfew_v1_workers, 23);
 
 /**
  * @generated from message curfew.v1.LateResult
@@ -894,7 +942,7 @@ export type LateResult = Message<"curfew.v1.LateResult"> & {
  * Use `create(LateResultSchema)` to create a new message.
  */
 export const LateResultSchema: GenMessage<LateResult> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 23);
+  messageDesc(file_curfew_v1_workers, 24);
 
 /**
  * @generated from message curfew.v1.Wake
@@ -921,7 +969,7 @@ export type Wake = Message<"curfew.v1.Wake"> & {
  * Use `create(WakeSchema)` to create a new message.
  */
 export const WakeSchema: GenMessage<Wake> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 24);
+  messageDesc(file_curfew_v1_workers, 25);
 
 /**
  * @generated from message curfew.v1.ReportResponse
@@ -943,7 +991,7 @@ export type ReportResponse = Message<"curfew.v1.ReportResponse"> & {
  * Use `create(ReportResponseSchema)` to create a new message.
  */
 export const ReportResponseSchema: GenMessage<ReportResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 25);
+  messageDesc(file_curfew_v1_workers, 26);
 
 /**
  * @generated from message curfew.v1.ReportAnswer
@@ -986,7 +1034,7 @@ export type ReportAnswer = Message<"curfew.v1.ReportAnswer"> & {
  * Use `create(ReportAnswerSchema)` to create a new message.
  */
 export const ReportAnswerSchema: GenMessage<ReportAnswer> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 26);
+  messageDesc(file_curfew_v1_workers, 27);
 
 /**
  * @generated from message curfew.v1.Accepted
@@ -999,7 +1047,7 @@ export type Accepted = Message<"curfew.v1.Accepted"> & {
  * Use `create(AcceptedSchema)` to create a new message.
  */
 export const AcceptedSchema: GenMessage<Accepted> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 27);
+  messageDesc(file_curfew_v1_workers, 28);
 
 /**
  * @generated from message curfew.v1.ExtensionAnswer
@@ -1046,7 +1094,7 @@ export type ExtensionAnswer = Message<"curfew.v1.ExtensionAnswer"> & {
  * Use `create(ExtensionAnswerSchema)` to create a new message.
  */
 export const ExtensionAnswerSchema: GenMessage<ExtensionAnswer> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 28);
+  messageDesc(file_curfew_v1_workers, 29);
 
 /**
  * @generated from message curfew.v1.BeatRequest
@@ -1075,7 +1123,7 @@ export type BeatRequest = Message<"curfew.v1.BeatRequest"> & {
  * Use `create(BeatRequestSchema)` to create a new message.
  */
 export const BeatRequestSchema: GenMessage<BeatRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 29);
+  messageDesc(file_curfew_v1_workers, 30);
 
 /**
  * @generated from message curfew.v1.BeatResponse
@@ -1101,7 +1149,7 @@ export type BeatResponse = Message<"curfew.v1.BeatResponse"> & {
  * Use `create(BeatResponseSchema)` to create a new message.
  */
 export const BeatResponseSchema: GenMessage<BeatResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 30);
+  messageDesc(file_curfew_v1_workers, 31);
 
 /**
  * @generated from message curfew.v1.ReadJournalRequest
@@ -1138,7 +1186,7 @@ export type ReadJournalRequest = Message<"curfew.v1.ReadJournalRequest"> & {
  * Use `create(ReadJournalRequestSchema)` to create a new message.
  */
 export const ReadJournalRequestSchema: GenMessage<ReadJournalRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 31);
+  messageDesc(file_curfew_v1_workers, 32);
 
 /**
  * @generated from message curfew.v1.ReadJournalResponse
@@ -1157,7 +1205,7 @@ export type ReadJournalResponse = Message<"curfew.v1.ReadJournalResponse"> & {
  * Use `create(ReadJournalResponseSchema)` to create a new message.
  */
 export const ReadJournalResponseSchema: GenMessage<ReadJournalResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 32);
+  messageDesc(file_curfew_v1_workers, 33);
 
 /**
  * @generated from message curfew.v1.LeaveRequest
@@ -1181,7 +1229,7 @@ export type LeaveRequest = Message<"curfew.v1.LeaveRequest"> & {
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema: GenMessage<LeaveRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 33);
+  messageDesc(file_curfew_v1_workers, 34);
 
 /**
  * @generated from message curfew.v1.LeaveResponse
@@ -1194,7 +1242,7 @@ export type LeaveResponse = Message<"curfew.v1.LeaveResponse"> & {
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 34);
+  messageDesc(file_curfew_v1_workers, 35);
 
 /**
  * @generated from message curfew.v1.ListWorkersRequest
@@ -1207,7 +1255,7 @@ export type ListWorkersRequest = Message<"curfew.v1.ListWorkersRequest"> & {
  * Use `create(ListWorkersRequestSchema)` to create a new message.
  */
 export const ListWorkersRequestSchema: GenMessage<ListWorkersRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 35);
+  messageDesc(file_curfew_v1_workers, 36);
 
 /**
  * @generated from message curfew.v1.ListWorkersResponse
@@ -1224,7 +1272,7 @@ export type ListWorkersResponse = Message<"curfew.v1.ListWorkersResponse"> & {
  * Use `create(ListWorkersResponseSchema)` to create a new message.
  */
 export const ListWorkersResponseSchema: GenMessage<ListWorkersResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 36);
+  messageDesc(file_curfew_v1_workers, 37);
 
 /**
  * @generated from message curfew.v1.Worker
@@ -1320,7 +1368,7 @@ export type Worker = Message<"curfew.v1.Worker"> & {
  * Use `create(WorkerSchema)` to create a new message.
  */
 export const WorkerSchema: GenMessage<Worker> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_workers, 37);
+  messageDesc(file_curfew_v1_workers, 38);
 
 /**
  * @generated from service curfew.v1.WorkerService

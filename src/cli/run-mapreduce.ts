@@ -1,0 +1,176 @@
+/**
+ * Runs a map-reduce to its end: a new one, or one that somebody left. Its tasks are run by this process alone, whoever
+ * has the store. The first signal stops what runs and leaves the run to be resumed; the second ends at once.
+ */
+import type { Client } from '../client/client.ts'
+import { CurfewError } from '../core/errors.ts'
+import { IdSource } from '../core/id.ts'
+import { SystemRandomness } from '../core/system-clock.ts'
+import type { TaskView } from '../curfew.ts'
+import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
+import { MapreduceRun } from '../mapreduce/mapreduce-run.ts'
+import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
+import { Colours } from './colours.ts'
+import type { Config } from './config.ts'
+import { loadConfig } from './config.ts'
+import type { MapreduceFile } from './definition-file.ts'
+import { EXIT } from './exit-code.ts'
+import type { Place } from './find-engine.ts'
+import { isLost, placeOf } from './find-engine.ts'
+import { follow } from './follow.ts'
+import type { Io } from './io.ts'
+import { storeLogger } from './logger.ts'
+import type { MapreduceDisplay } from './mapreduce-display.ts'
+import { openMapreduceDisplay } from './mapreduce-display.ts'
+import type { MapreduceValuesGiven } from './mapreduce-flags.ts'
+import { snapshotOf, summarize } from './mapreduce-outcome.ts'
+import { checkPrograms } from './mapreduce-plan.ts'
+import type { MapreduceSummary } from './mapreduce-snapshot.ts'
+import { summaryText } from './mapreduce-summary.ts'
+import type { Flags } from './options.ts'
+import { printJson } from './print.ts'
+import { attachWorker, openEngine } from './run-to-end.ts'
+import { handleOf } from './work-handle.ts'
+
+export interface RunMapreduceOptions extends MapreduceValuesGiven {
+  /** Its definition is as the file and the options of the call make it. */
+  checked: MapreduceFile
+  /** For `loadConfig(io, 'run', flags)`. */
+  flags: Flags & { worktrees?: boolean }
+  json: boolean
+}
+
+export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promise<void> {
+  const { checked, args, params, flags, json } = options
+  const { model } = checked.definition
+  const config = await loadConfig(io, 'run', flags)
+  const place = placeOf(io, config)
+  await checkPrograms(io, model, { args, params })
+  const jobId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
+  const folder = RunFolder.create(runsFolder(io.env), {
+    ...{ format: MAPREDUCE_FORMAT, jobId, file: checked.file, cwd: io.cwd, model, params, args },
+    ...{ useGit: flags.worktrees !== false, base: null, overrides: [], retryOf: null },
+  })
+  await workOnRun(io, { config, place, folder, json, retryTimeouts: false })
+}
+
+export interface WorkOnRun {
+  config: Config
+  place: Place
+  folder: RunFolder
+  json: boolean
+  /** Items that timed out in an earlier session are worked on once more. */
+  retryTimeouts: boolean
+}
+
+/** Until it has ended, or a signal comes. */
+export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
+  const { config, folder, json, retryTimeouts } = options
+  const randomness = new SystemRandomness()
+  const display = openMapreduceDisplay(io, io.stderr)
+  const times = { startedAt: io.clock.wall(), deadlineAt: null as number | null }
+  const run = new MapreduceRun({
+    ...{ folder, env: { ...io.env }, clock: io.clock, chance: () => randomness.next(), retryTimeouts },
+    logger: storeLogger(config.settings.log),
+    changed: () => display.show(snapshotOf(run, times)),
+  })
+  const interrupt = new AbortController()
+  const ignore = io.onSignal(() => {
+    if (interrupt.signal.aborted) return io.exitNow(EXIT.interrupted)
+    display.note('Stopping what runs; the run can be resumed. Once more ends at once.')
+    interrupt.abort()
+  })
+  const from = io.clock.monotonic()
+  try {
+    if (folder.record.base === null && folder.record.model.setup.steps.length === 0) {
+      const { note } = await run.folders()
+      if (note !== null) display.note(note)
+    }
+    const ended = await toItsEnd(io, run, { ...options, display, signal: interrupt.signal, times })
+    await run.settle()
+    const ms = Math.round(io.clock.monotonic() - from)
+    const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
+    display.close()
+    printSummary(io, summary, json)
+    if (ended) folder.remove()
+  } finally {
+    display.close()
+    ignore()
+    folder.unlock()
+  }
+}
+
+type Ended = Pick<MapreduceSummary, 'status' | 'failure'>
+
+const INTERRUPTED: Ended = { status: 'interrupted', failure: null }
+
+/** Null when a signal came first. */
+async function toItsEnd(
+  io: Io,
+  run: MapreduceRun,
+  options: WorkOnRun & {
+    display: MapreduceDisplay
+    signal: AbortSignal
+    times: { deadlineAt: number | null }
+  },
+): Promise<Ended | null> {
+  const { config, place, display, signal, times } = options
+  const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
+  // One more for what is not an item.
+  const only = { queue: run.queue, concurrency: run.model.map.maxParallel + 1 }
+  const { jobId } = run
+  for (;;) {
+    const engine = await openEngine(io, { config, place, definitions, only })
+    const work = async (): Promise<Ended | null> => {
+      const worker = await attachWorker(io, engine, config, definitions, only)
+      try {
+        await engine.client.start(run.definition(), { folder: run.folder.path }, { id: jobId })
+        const stop = AbortSignal.any([engine.gone, signal])
+        const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
+          times.deadlineAt = deadlineAt
+        }
+        const last = await follow(io, engine, jobId, { display: null, signal: stop, onSeen })
+        return last?.settled ? await endOf(engine.client, jobId, last) : null
+      } finally {
+        await worker?.close()
+      }
+    }
+    const ended = await work()
+      .catch(async (error: unknown) => {
+        if (!(await isLost(io, engine, error))) throw error
+        return null
+      })
+      .finally(() => engine.close())
+    if (ended || signal.aborted) return ended
+    display.note(`${engine.who} is gone.`)
+  }
+}
+
+async function endOf(client: Client, id: string, { status }: TaskView): Promise<Ended> {
+  const ended = { status: status as Ended['status'], failure: null }
+  if (status === 'completed') return ended
+  try {
+    await handleOf(client, id).result()
+    return ended
+  } catch (error) {
+    if (!(error instanceof CurfewError)) throw error
+    const { failure } = error as { failure?: { code: string; message: string } }
+    return {
+      ...ended,
+      failure: { code: failure?.code ?? error.code, message: failure?.message ?? error.message },
+    }
+  }
+}
+
+function printSummary(io: Io, summary: MapreduceSummary, json: boolean): void {
+  const colours = new Colours(io, io.stderr)
+  for (const line of summaryText(summary, { colours })) io.stderr.write(`${line}\n`)
+  if (json) printJson(io, summary)
+  io.exitCode = exitCodeOf(summary)
+}
+
+function exitCodeOf({ status, deadLetters }: MapreduceSummary): number {
+  if (status === 'completed') return deadLetters > 0 ? EXIT.failed : EXIT.completed
+  if (status === 'failed') return EXIT.failed
+  return status === 'timed_out' ? EXIT.timedOut : EXIT.interrupted
+}

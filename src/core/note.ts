@@ -1,0 +1,97 @@
+/**
+ * What an attempt that runs commands says of them while it runs: events, how long it may go on, and the items it has
+ * given up. The words of the events are those of the map-reduce format; an agent is there the work on one item.
+ */
+
+import { CurfewError } from './errors.ts'
+import { encodeJson } from './json.ts'
+import { MAX_DETAILS_BYTES, MAX_LETTER_BYTES, MAX_NAME_LENGTH, MAX_NOTED } from './limits.ts'
+
+export const COMMAND_EVENTS = [
+  'agent_started',
+  'command_started',
+  'command_completed',
+  'command_failed',
+  'agent_completed',
+  'timeout_occurred',
+  'timeout_resolved',
+  'cleanup_completed',
+  'cleanup_failed',
+] as const
+
+/** Commands are counted from 0, in their template or phase. */
+interface CommandPlace {
+  phase: string
+  command: number
+  commandType: string
+}
+
+export type CommandEvent =
+  | { type: 'agent_started'; item: string; name: string; limitMs: number | null }
+  | ({ type: 'command_started'; text: string; limitMs: number | null; source: string } & CommandPlace)
+  | ({ type: 'command_completed'; tookMs: number } & CommandPlace)
+  | ({ type: 'command_failed'; tookMs: number; exitCode: number | null; message: string } & CommandPlace)
+  | { type: 'agent_completed'; item: string; status: string; tookMs: number }
+  | {
+      type: 'timeout_occurred'
+      timeoutType: 'agent' | 'command' | 'idle' | 'phase'
+      phase: string
+      command: number | null
+      commandType: string | null
+      limitMs: number
+      elapsedMs: number
+      /** What set the limit. */
+      source: string
+      message: string
+    }
+  | { type: 'timeout_resolved'; resolution: 'GracefulTermination' | 'ForceTermination'; tookMs: number }
+  | { type: 'cleanup_completed'; item: string }
+  | { type: 'cleanup_failed'; item: string; message: string }
+
+/** An item that was given up: what a person needs to look at it and to try it again. */
+export interface DeadLetterNote {
+  jobId: string
+  itemId: string
+  /** Null: it was worked on again and is done. */
+  letter: DeadLetterBody | null
+}
+
+export interface DeadLetterBody {
+  /** `timeout`, `failure`, `conflict`, `lost`. */
+  errorType: string
+  message: string
+  [field: string]: unknown
+}
+
+export interface Note {
+  events: CommandEvent[]
+  /** The attempt's limit, from now; null: none; left out: as it was. */
+  limitMs?: number | null
+  letters: DeadLetterNote[]
+}
+
+/** From a worker of another process. */
+export function checkNote({ events, limitMs, letters }: Note, at: string): Note {
+  if (events.length > MAX_NOTED || letters.length > MAX_NOTED) throw invalid(`${at} notes too much`)
+  if (typeof limitMs === 'number' && !(limitMs >= 0)) throw invalid(`${at}.limit_ms is negative`)
+  for (const event of events) {
+    if (!COMMAND_EVENTS.includes(event?.type)) throw invalid(`${at}.events: ${String(event?.type)} is none`)
+    encodeJson(event, `${at}.events`, MAX_DETAILS_BYTES)
+  }
+  for (const one of letters) {
+    for (const key of ['jobId', 'itemId'] as const) {
+      if (typeof one?.[key] !== 'string' || one[key].length > MAX_NAME_LENGTH)
+        throw invalid(`${at}.letters: its ${key} is none`)
+    }
+    const { letter } = one
+    if (letter === null) continue
+    if (typeof letter?.errorType !== 'string' || typeof letter.message !== 'string')
+      throw invalid(`${at}.letters: it does not say what went wrong`)
+    encodeJson(letter, `${at}.letters`, MAX_LETTER_BYTES)
+  }
+  return { events, letters, ...(limitMs !== undefined && { limitMs }) }
+}
+
+function invalid(message: string): CurfewError {
+  return new CurfewError('invalid_request', message)
+}

@@ -1,0 +1,275 @@
+/**
+ * One attempt at one item: its folder, its commands within their limits, its commits merged back, and what is kept of
+ * it. Making and putting away the folder is not charged to anybody's limit.
+ */
+import { HandlerError } from '../core/failure.ts'
+import type { CommandEvent, DeadLetterBody, DeadLetterNote } from '../core/note.ts'
+import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
+import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
+import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
+import type { ItemAttempt, ItemResult, ItemStatus, RunItem } from './run-folder.ts'
+import type { Budget, StepsEnd } from './steps.ts'
+import { Steps } from './steps.ts'
+import type { ItemFolder } from './worktrees.ts'
+
+/** What the graph is told of an item: the rest stands in the folder of the run. */
+export interface ItemOutput {
+  id: string
+  status: ItemStatus
+  ms: number
+  attempts: number
+  /** Which limit it was, of what. */
+  timeout: { type: string; commandType: string } | null
+  /** Nothing more is worth doing, and why. */
+  stop: string | null
+}
+
+export async function workOnItem(run: MapreduceRun, id: string, attempt: Attempt): Promise<ItemOutput> {
+  const item = run.folder.items()?.get(id)
+  if (!item) {
+    const message = `item ${id} is not in the folder of its run, ${run.folder.path}`
+    throw new HandlerError(message, { code: 'unknown_item', retryable: false })
+  }
+  const work = new ItemWork(run, item, attempt)
+  return work.run()
+}
+
+class ItemWork {
+  readonly #run: MapreduceRun
+  readonly #item: RunItem
+  readonly #attempt: Attempt
+  /** Those before this one that came to an end. */
+  readonly #earlier: ItemAttempt[]
+  readonly #events: CommandEvent[] = []
+
+  constructor(run: MapreduceRun, item: RunItem, attempt: Attempt) {
+    this.#run = run
+    this.#item = item
+    this.#attempt = attempt
+    this.#earlier = run.folder.result(item.id)?.attempts ?? []
+  }
+
+  async run(): Promise<ItemOutput> {
+    const { context } = this.#attempt
+    const { live, clock } = this.#run
+    const { id, name } = this.#item
+    const budget = this.#budget()
+    live.phaseBegins('map', clock.wall())
+    const about = { itemId: id, name, attempt: context.attempt, agentLimitMs: budget?.limitMs ?? null }
+    live.itemBegins({ ...about, startedAt: clock.wall(), command: null })
+    try {
+      const folders = await this.#run.folders()
+      const folder = await folders.create(id)
+      return await this.#inFolder(folder, budget)
+    } catch (error) {
+      live.itemLeaves(id)
+      throw error
+    }
+  }
+
+  async #inFolder(folder: ItemFolder, budget: Budget | null): Promise<ItemOutput> {
+    const { live, clock } = this.#run
+    const { id, name } = this.#item
+    const { context, commands } = this.#attempt
+    const startedAt = clock.wall()
+    const running = live.running.get(id)
+    if (running) running.startedAt = startedAt
+    this.#note([{ type: 'agent_started', item: id, name, limitMs: budget?.limitMs ?? null }])
+    const steps = this.#steps(folder, budget)
+    const before = new Set(Object.keys(steps.values))
+    const end = await steps.steps.run(this.#run.model.map.template)
+    const tookMs = steps.steps.elapsedMs
+    if (end.type === 'stopped' || context.signal.aborted) {
+      this.#run.cleanUp(this.#putAway(true))
+      throw context.signal.reason
+    }
+    await commands.endLeft()
+    const ended = await this.#ended(end, startedAt, tookMs)
+    const captures = Object.fromEntries(Object.entries(steps.values).filter(([key]) => !before.has(key)))
+    return this.#conclude(ended, captures)
+  }
+
+  #steps(folder: ItemFolder, budget: Budget | null) {
+    const { model, folder: files, secrets, chance, live } = this.#run
+    const { context, commands } = this.#attempt
+    const { id, item } = this.#item
+    const { env, values } = this.#run.surroundings(context)
+    Object.assign(values, {
+      ...{ item, item_id: id, item_index: Number(id.replace(/^.*-/, '')) },
+      ...{ item_file: files.file(id, item), attempt: context.attempt },
+    })
+    const head = folder.kind === 'plain' ? null : async () => (await this.#run.folders()).headOf(id)
+    const steps = new Steps({
+      ...{ model, phase: 'map', who: `Agent ${id}`, attempt: this.#earlier.length + 1, cwd: folder.path },
+      ...{ env, secrets, values, budget, commands, signal: context.signal, head, chance },
+      monitoring: model.map.monitoring,
+      running: (command) => live.itemStep(id, command),
+    })
+    return { steps, values }
+  }
+
+  #budget(): Budget | null {
+    const { map } = this.#run.model
+    if (map.agentTimeoutMs === null || map.policy === 'per_command') return null
+    const { overrides } = this.#run.folder.record
+    const source = overrides.length > 0 ? 'resume --agent-timeout' : 'agent_timeout_secs'
+    const limitMs = limitOfAttempt(map.agentTimeoutMs, this.#earlier.length + 1, map.escalation)
+    return { type: 'agent', limitMs, source }
+  }
+
+  /** What it came to, with its commits merged and its folder put away. */
+  async #ended(end: StepsEnd, startedAt: number, tookMs: number): Promise<ItemAttempt> {
+    const { context } = this.#attempt
+    const { map } = this.#run.model
+    const made: ItemAttempt = {
+      ...{ attempt: context.attempt, startedAt, tookMs, status: 'successful', steps: end.steps },
+      ...{ timeout: null, failure: null, kept: null },
+    }
+    if (end.type === 'failed') Object.assign(made, { status: 'failed', failure: end.failure })
+    else if (end.type === 'timed_out') {
+      made.status = map.action === 'skip' ? 'skipped' : 'timed_out'
+      made.timeout = end.timeout
+    } else {
+      const failure = await this.#mergeBack()
+      if (failure) Object.assign(made, { status: 'failed', failure })
+    }
+    made.kept = await this.#putAway(made.status !== 'successful', end.type === 'timed_out')
+    return made
+  }
+
+  async #mergeBack(): Promise<{ code: string; message: string } | null> {
+    const { id } = this.#item
+    const merged = await (await this.#run.folders()).mergeBack(id)
+    if (merged.type === 'nothing' || merged.type === 'merged') return null
+    const message =
+      merged.type === 'conflict'
+        ? `its commits conflict with what was merged before, in ${merged.files.join(', ')}; they are kept in branch ${merged.branch}`
+        : `its commits could not be merged: ${merged.message}; they are kept in branch ${merged.branch}`
+    return { code: merged.type === 'conflict' ? 'merge_conflict' : 'merge_refused', message }
+  }
+
+  async #putAway(keep: boolean, isTold = false): Promise<ItemAttempt['kept']> {
+    const { id } = this.#item
+    const { kept, failed } = await (await this.#run.folders()).remove(id, { keep })
+    if (failed !== null) {
+      this.#events.push({ type: 'cleanup_failed', item: id, message: failed })
+      this.#run.logger.warn({ item: id, error: failed }, 'the folder of an item could not be removed')
+    } else if (isTold) this.#events.push({ type: 'cleanup_completed', item: id })
+    if (!kept || (kept.commit === null && kept.changedFiles.length === 0)) return null
+    const { ref, commit, changedFiles, diffStat } = kept
+    return { ref, commit, changedFiles, diffStat }
+  }
+
+  async #conclude(made: ItemAttempt, captures: Record<string, unknown>): Promise<ItemOutput> {
+    const { folder, live, model } = this.#run
+    const { id, name } = this.#item
+    const { status, timeout, tookMs } = made
+    const attempts = [...this.#earlier, made]
+    const total = attempts.reduce((sum, one) => sum + one.tookMs, 0)
+    const result: ItemResult = { id, name, status, tookMs: total, attempts, captures }
+    folder.setResult(result)
+    const isAgain = status === 'timed_out' && attempts.length < maxAttempts(model.map)
+    this.#events.push({ type: 'agent_completed', item: id, status: isAgain ? 'retried' : status, tookMs })
+    const message = timeout?.message ?? made.failure?.message ?? null
+    if (timeout) {
+      const { commandType, text, limitMs, elapsedMs, source } = timeout
+      const about = {
+        job: this.#run.jobId,
+        item: id,
+        name,
+        commandType,
+        command: text,
+        limitMs,
+        elapsedMs,
+        source,
+      }
+      this.#run.logger.warn(about, `${message} (limit set by ${source})`)
+    }
+    if (isAgain) {
+      this.#note(this.#events)
+      throw new HandlerError(message ?? 'it timed out', { code: 'item_timed_out', retryable: true })
+    }
+    await this.#noteEnd(result, message)
+    live.itemEnds(result, message)
+    const timedOut = timeout && { type: timeout.type, commandType: timeout.commandType }
+    return {
+      id,
+      status,
+      ms: total,
+      attempts: attempts.length,
+      timeout: timedOut,
+      stop: this.#stop(status, message),
+    }
+  }
+
+  #stop(status: ItemStatus, message: string | null): string | null {
+    const { model, live } = this.#run
+    const { id, name } = this.#item
+    if (status !== 'failed' && status !== 'timed_out') return null
+    const who = name === id ? id : `${id} (${name})`
+    if (status === 'timed_out' && model.map.action === 'fail')
+      return `item ${who} timed out and timeout_action is fail: ${message}`
+    const { total } = live.counts()
+    if (model.errorPolicy.onFailure !== 'stop' || !isToleranceUsedUp(model.errorPolicy, live.bad, total))
+      return null
+    return `${live.bad} of ${total} items failed, which error_policy does not tolerate; the last was ${who}: ${message}`
+  }
+
+  async #noteEnd(result: ItemResult, message: string | null): Promise<void> {
+    const letter = letterOf(this.#run, this.#item, result, message)
+    const events = this.#run.model.map.monitoring ? this.#events : []
+    if (letter) await this.#attempt.commands.note({ events, letters: [letter] })
+    else this.#note(events)
+  }
+
+  #note(events: CommandEvent[]): void {
+    if (!this.#run.model.map.monitoring || events.length === 0) return
+    void this.#attempt.commands.note({ events, letters: [] })
+  }
+}
+
+/** Null: there is nothing to say of it. */
+export function letterOf(
+  run: MapreduceRun,
+  item: RunItem,
+  result: ItemResult,
+  message: string | null,
+): DeadLetterNote | null {
+  const { retryOf } = run.folder.record
+  const jobId = retryOf ?? run.jobId
+  const { status, attempts } = result
+  if (status !== 'failed' && status !== 'timed_out')
+    return retryOf === null ? null : { jobId, itemId: item.id, letter: null }
+  const last = attempts.at(-1)
+  const timeout = last?.timeout
+  const failure = last?.failure ?? null
+  const isConflict = failure?.code === 'merge_conflict' || failure?.code === 'merge_refused'
+  const letter: DeadLetterBody = {
+    errorType: timeout ? 'timeout' : isConflict ? 'conflict' : 'failure',
+    message: message ?? 'it failed',
+    item: item.item,
+    name: item.name,
+    file: run.folder.record.file,
+    eligible: true,
+    timeout: timeout
+      ? {
+          ...{ kind: timeout.type, commandIndex: timeout.command, commandType: timeout.commandType },
+          ...{ limitMs: timeout.limitMs, elapsedMs: timeout.elapsedMs, source: timeout.source },
+          resolution: timeout.resolution,
+        }
+      : null,
+    failure: failure && { code: failure.code, message: failure.message },
+    partial: { steps: last?.steps ?? [], captures: result.captures, kept: last?.kept ?? null },
+    output: { stdout: outputOf(last, 'stdout'), stderr: outputOf(last, 'stderr') },
+    history: [...(item.history ?? []), ...attempts.map((one) => ({ jobId: run.jobId, ...one }))],
+  }
+  return { jobId, itemId: item.id, letter }
+}
+
+function outputOf(attempt: ItemAttempt | undefined, stream: 'stdout' | 'stderr'): string {
+  const failure = attempt?.failure
+  return (
+    attempt?.timeout?.[stream] ??
+    (failure && stream in failure ? (failure as Record<string, string>)[stream]! : '')
+  )
+}

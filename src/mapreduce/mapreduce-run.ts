@@ -1,0 +1,184 @@
+/**
+ * A map-reduce in the process that runs it: its definition as a graph, the tasks the graph is made of, and what they
+ * share. Made anew by whoever goes on with the run; everything that lasts is in the store and in its folder.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { Logger } from '../core/logger.ts'
+import { maxAttempts } from '../definitions/mapreduce-limits.ts'
+import type { MapreduceModel, Phase } from '../definitions/mapreduce-model.ts'
+import { renderArgument } from '../definitions/step-template.ts'
+import type { TaskContext } from '../definitions/task.ts'
+import type { TaskPolicy } from '../definitions/task-policy.ts'
+import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
+import type { WorkflowDefinition } from '../definitions/workflow.ts'
+import { contentHash } from '../definitions/workflow-model.ts'
+import { ITEM_TASK, ITEMS_TASK, mapreduceGraph, PHASE_TASK, TALLY_TASK } from '../graph/mapreduce-graph.ts'
+import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
+import { childEnvironment } from '../worker/node-options.ts'
+import { tracedEnvironment } from '../worker/traced-environment.ts'
+import { workOnItem } from './item-work.ts'
+import { LiveRun } from './live-run.ts'
+import { findItems, tally, workOnPhase } from './phase-work.ts'
+import type { RunFolder } from './run-folder.ts'
+import { ItemFolders } from './worktrees.ts'
+
+export interface MapreduceParts {
+  folder: RunFolder
+  env: NodeJS.ProcessEnv
+  clock: Clock
+  chance: () => number
+  logger: Logger
+  /** Something is to be shown. */
+  changed(): void
+  /** Items that timed out in an earlier session are worked on once more. */
+  retryTimeouts?: boolean
+}
+
+/** What a task of the run is given beside its input. */
+export interface Attempt {
+  context: TaskContext
+  commands: AttemptCommands
+}
+
+export class MapreduceRun {
+  readonly folder: RunFolder
+  readonly live: LiveRun
+  readonly clock: Clock
+  readonly chance: () => number
+  readonly logger: Logger
+  readonly secrets: readonly string[]
+  /** Work folders of attempts that were stopped are put away beside everything else. */
+  readonly #cleanUps = new Set<Promise<unknown>>()
+  readonly #env: NodeJS.ProcessEnv
+  #folders: Promise<ItemFolders> | null = null
+  #retriesTimeouts: boolean
+
+  constructor(parts: MapreduceParts) {
+    const { folder, env, clock, chance, logger, retryTimeouts = false } = parts
+    const { model } = folder.record
+    this.folder = folder
+    this.clock = clock
+    this.chance = chance
+    this.logger = logger
+    this.#retriesTimeouts = retryTimeouts
+    this.#env = env
+    this.secrets = model.secrets.flatMap((name) => env[name] || [])
+    this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
+    this.live.restore(folder.results())
+    const items = folder.items()
+    if (items) this.live.setTotal(items.size)
+  }
+
+  get model(): MapreduceModel {
+    return this.folder.record.model
+  }
+
+  get jobId(): string {
+    return this.folder.record.jobId
+  }
+
+  /** Only whoever runs it takes its tasks. */
+  get queue(): string {
+    return `mapreduce:${this.jobId}`
+  }
+
+  /** Its graph, with the tasks it is made of. */
+  definition(): WorkflowDefinition {
+    const model = mapreduceGraph(this.model)
+    const uses = { tasks: this.tasks(), agents: [], workflows: [] }
+    return {
+      ...{ kind: 'workflow', name: model.name, model, hash: contentHash(model), uses },
+      ...{ schema: null, warnings: [] },
+    }
+  }
+
+  tasks(): CommandTask[] {
+    const { map } = this.model
+    const tries = maxAttempts(map)
+    return [
+      this.#task(ITEMS_TASK, {}, (_, attempt) => findItems(this, attempt)),
+      this.#task(TALLY_TASK, {}, (_, attempt) => tally(this, attempt)),
+      this.#task(PHASE_TASK, {}, (input, attempt) =>
+        workOnPhase(this, (input as { phase: Exclude<Phase, 'map'> }).phase, attempt),
+      ),
+      this.#task(ITEM_TASK, { retries: tries - 1 }, (input, attempt) =>
+        workOnItem(this, (input as { id: string }).id, attempt),
+      ),
+    ]
+  }
+
+  #task(
+    name: string,
+    policy: Partial<TaskPolicy>,
+    run: (input: unknown, attempt: Attempt) => Promise<unknown>,
+  ): CommandTask {
+    const backoff = { initialMs: 0, factor: 1, maxMs: 0, jitter: 0 }
+    return {
+      ...{ kind: 'task', name, work: 'shell', isolation: 'inline', commands: true, file: null, schema: null },
+      policy: {
+        ...DEFAULT_POLICY,
+        ...{ queue: this.queue, graceMs: this.model.map.graceMs, onTimeout: 'fail', backoff, ...policy },
+      },
+      run: (input: never, context: TaskContext, commands?: AttemptCommands) =>
+        run(input, { context, commands: commands as AttemptCommands }),
+    }
+  }
+
+  /** The work folders of its items; the commit they begin with is pinned once, after setup. */
+  folders(): Promise<ItemFolders> {
+    this.#folders ??= this.#openFolders()
+    return this.#folders
+  }
+
+  async #openFolders(): Promise<ItemFolders> {
+    const { record } = this.folder
+    const { cwd, jobId, useGit, base } = record
+    const folders = await ItemFolders.open({
+      ...{ cwd, jobId, useGit, base, root: this.folder.worktrees },
+      ...{ clock: this.clock, logger: this.logger },
+    })
+    if (record.base !== folders.base) {
+      record.base = folders.base
+      this.folder.save()
+    }
+    return folders
+  }
+
+  /** What commands see, and what texts may name. */
+  surroundings(context: TaskContext): { env: NodeJS.ProcessEnv; values: Record<string, unknown> } {
+    const { params, args, model } = this.folder.record
+    const outer = childEnvironment(this.#env)
+    const values: Record<string, unknown> = { ...outer, params, args }
+    const own: Record<string, string> = {}
+    for (const [name, text] of Object.entries(model.env)) {
+      own[name] = renderArgument(text, values)
+    }
+    const captures = this.folder.captures()
+    return {
+      env: { ...tracedEnvironment(outer, context.trace), ...own },
+      values: { ...values, ...own, ...captures, params, args },
+    }
+  }
+
+  /** Items that timed out in an earlier session and are to be worked on once more; asked for once. */
+  takeTimedOut(): string[] {
+    if (!this.#retriesTimeouts) return []
+    this.#retriesTimeouts = false
+    const ids = [...(this.folder.items()?.keys() ?? [])].filter((id) => this.live.status(id) === 'timed_out')
+    for (const id of ids) this.live.forget(id)
+    return ids
+  }
+
+  /** Not waited for by the attempt, but by the end of the process. */
+  cleanUp(work: Promise<unknown>): void {
+    const noted = work
+      .catch((error: unknown) => this.logger.error({ error: String(error) }, 'a clean-up failed'))
+      .finally(() => this.#cleanUps.delete(noted))
+    this.#cleanUps.add(noted)
+  }
+
+  /** Nothing is done in its folder any more. */
+  async settle(): Promise<void> {
+    while (this.#cleanUps.size > 0) await Promise.all(this.#cleanUps)
+  }
+}

@@ -1,0 +1,181 @@
+/** What comes before and after the items: setup, the list of items, reduce and merge. */
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+import { HandlerError } from '../core/failure.ts'
+import { MAX_ITEMS_BYTES } from '../core/limits.ts'
+import { parseItems, selectItems } from '../definitions/item-selection.ts'
+import type { Phase } from '../definitions/mapreduce-model.ts'
+import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
+import { compileShell, renderArgument, shellVariables } from '../definitions/step-template.ts'
+import { letterOf } from './item-work.ts'
+import type { ItemCounts } from './live-run.ts'
+import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
+import type { ItemResult } from './run-folder.ts'
+import type { Budget, StepsEnd } from './steps.ts'
+import { Steps } from './steps.ts'
+
+/** The ids of the items, in their order. Those of a run that goes on are what they were. */
+export async function findItems(run: MapreduceRun, attempt: Attempt): Promise<{ ids: string[] }> {
+  const { folder, model, live, clock } = run
+  live.phaseBegins('map', clock.wall())
+  const known = folder.items()
+  if (known) return { ids: [...known.keys()] }
+  const input = await readInput(run, attempt)
+  const { items, warnings } = selectItems(model.map, input)
+  for (const warning of warnings) run.logger.warn({ job: run.jobId }, warning)
+  folder.setItems(items)
+  live.setTotal(items.length)
+  return { ids: items.map(({ id }) => id) }
+}
+
+async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> {
+  const { map } = run.model
+  const { cwd } = run.folder.record
+  const { values, env } = run.surroundings(attempt.context)
+  if (map.input.kind === 'items') return map.input.items
+  if (map.input.kind === 'file') {
+    const file = path.resolve(cwd, renderArgument(map.input.file, values))
+    try {
+      return parseItems(readFileSync(file, 'utf8'), 'file', file)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === undefined) throw error
+      const code = (error as NodeJS.ErrnoException).code
+      if (code === 'ENOENT' || code === 'EISDIR' || code === 'EACCES')
+        throw failed('input_not_found', `map.input: the file ${file} cannot be read (${code})`)
+      throw error
+    }
+  }
+  const { command, timeoutMs } = map.input
+  const compiled = compileShell(command, Object.keys(env))
+  const chunks: Buffer[] = []
+  let bytes = 0
+  const end = await attempt.commands.run(
+    {
+      argv: ['/bin/sh', '-c', compiled.script],
+      env: { ...env, ...shellVariables(compiled, values) },
+      ...{ cwd, limitMs: timeoutMs, idleMs: null, graceMs: map.graceMs, secrets: NO_SECRETS },
+      ...{ outputBytes: 16_384, sweep: 'command' },
+    },
+    {
+      onOutput: (stream, chunk) => {
+        bytes += stream === 'stdout' ? chunk.length : 0
+        if (stream === 'stdout' && bytes <= MAX_ITEMS_BYTES) chunks.push(chunk)
+      },
+    },
+  )
+  if (attempt.context.signal.aborted) throw attempt.context.signal.reason
+  if (end.type === 'not_started') throw failed('input_failed', `map.input: ${end.message}`)
+  if (end.timedOut) throw failed('input_timed_out', `map.input: the command timed out after ${timeoutMs} ms`)
+  if (end.exitCode !== 0) {
+    const last = end.stderr.trimEnd().split('\n').at(-1)
+    throw failed(
+      'input_failed',
+      `map.input: the command ended with exit code ${end.exitCode}${last ? `: ${last}` : ''}`,
+    )
+  }
+  if (bytes > MAX_ITEMS_BYTES)
+    throw failed('too_big', `map.input: the command printed more than ${MAX_ITEMS_BYTES} bytes`)
+  return parseItems(Buffer.concat(chunks).toString('utf8'), 'command', 'the output of map.input')
+}
+
+/** Items are data of the run: a secret in them is one that somebody put there. */
+const NO_SECRETS: readonly string[] = []
+
+/** What the items came to; those that are to be worked on once more. */
+export async function tally(
+  run: MapreduceRun,
+  attempt: Attempt,
+): Promise<{ ids: string[]; counts: ItemCounts }> {
+  const { live, clock } = run
+  const ids = run.takeTimedOut()
+  if (ids.length > 0) return { ids, counts: live.counts() }
+  await giveUpLost(run, attempt)
+  live.phaseEnds('map', 'done', clock.wall())
+  const counts = live.counts()
+  if (isToleranceUsedUp(run.model.errorPolicy, live.bad, counts.total)) {
+    const message = `${live.bad} of ${counts.total} items failed, which error_policy does not tolerate`
+    throw failed('too_many_failures', message)
+  }
+  return { ids, counts }
+}
+
+export async function workOnPhase(
+  run: MapreduceRun,
+  phase: Exclude<Phase, 'map'>,
+  attempt: Attempt,
+): Promise<null> {
+  const { live, clock } = run
+  live.phaseBegins(phase, clock.wall())
+  const end = await runSteps(run, phase, attempt)
+  if (end.type === 'stopped' || attempt.context.signal.aborted) throw attempt.context.signal.reason
+  await attempt.commands.endLeft()
+  live.phaseEnds(phase, end.type === 'completed' ? 'done' : 'failed', clock.wall())
+  if (end.type === 'completed') return null
+  const { message, stdout, stderr } = end.type === 'failed' ? end.failure : end.timeout
+  const code = end.type === 'failed' ? end.failure.code : 'phase_timed_out'
+  throw failed(code, `${phase}: ${message}`, { stdout: stdout.slice(-2_048), stderr: stderr.slice(-2_048) })
+}
+
+async function runSteps(
+  run: MapreduceRun,
+  phase: Exclude<Phase, 'map'>,
+  { context, commands }: Attempt,
+): Promise<StepsEnd> {
+  const { model, folder, secrets, live, chance } = run
+  const { timeoutMs, steps } = model[phase]
+  const { env, values } = run.surroundings(context)
+  if (phase !== 'setup') values.map = mapValues(run)
+  const before = new Set(Object.keys(values))
+  const budget: Budget | null =
+    timeoutMs === null ? null : { type: 'phase', limitMs: timeoutMs, source: `${phase}.timeout` }
+  const sequence = new Steps({
+    ...{ model, phase, who: `Phase ${phase}`, attempt: 1, cwd: folder.record.cwd, env, secrets, values },
+    ...{ budget, commands, signal: context.signal, head: null, chance, monitoring: model.map.monitoring },
+    running: (step) => live.phaseStep(phase, step, steps.length),
+  })
+  const end = await sequence.run(steps)
+  const captures = Object.entries(values).filter(([key]) => !before.has(key))
+  if (captures.length > 0) folder.setCaptures({ ...folder.captures(), ...Object.fromEntries(captures) })
+  return end
+}
+
+/** What `reduce` and `merge` know of the items; the results are a file. */
+function mapValues(run: MapreduceRun): Record<string, string> {
+  const { successful, failed: bad, timedOut, skipped, total } = run.live.counts()
+  const items = run.folder.items() ?? new Map()
+  const results = Array.from(items.values(), ({ id, name, item }) => {
+    const result = run.folder.result(id)
+    const last = result?.attempts.at(-1)
+    const message = last?.timeout?.message ?? last?.failure?.message ?? null
+    const { status = 'failed', tookMs = 0, captures = {} } = result ?? {}
+    return { item_id: id, name, item, status, took_ms: tookMs, message, captures }
+  })
+  return {
+    results: run.folder.file('results', results),
+    ...{ successful: String(successful), failed: String(bad + timedOut), timed_out: String(timedOut) },
+    ...{ skipped: String(skipped), total: String(total) },
+  }
+}
+
+/** Items whose attempts ended without a word: the store stopped them, or their workers died again and again. */
+async function giveUpLost(run: MapreduceRun, { commands }: Attempt): Promise<void> {
+  for (const item of run.folder.items()?.values() ?? []) {
+    if (run.live.status(item.id) !== null) continue
+    const earlier = run.folder.result(item.id)?.attempts ?? []
+    const message = 'its attempts ended without a word: they were stopped by the store, or their process died'
+    const failure = { code: 'lost', message }
+    const lost = { attempt: earlier.length + 1, startedAt: run.clock.wall(), tookMs: 0, steps: [] }
+    const result: ItemResult = {
+      ...{ id: item.id, name: item.name, status: 'failed', tookMs: 0, captures: {} },
+      attempts: [...earlier, { ...lost, status: 'failed', timeout: null, failure, kept: null }],
+    }
+    run.folder.setResult(result)
+    run.live.itemEnds(result, message)
+    const letter = letterOf(run, item, result, message)
+    if (letter) await commands.note({ events: [], letters: [letter] })
+  }
+}
+
+function failed(code: string, message: string, details?: Record<string, string>): HandlerError {
+  return new HandlerError(message, { code, retryable: false, ...(details && { details }) })
+}

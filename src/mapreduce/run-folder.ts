@@ -1,0 +1,260 @@
+/**
+ * The folder of a run: what it was started with, its items, what became of each, and their work folders. The store has
+ * how far the run is; whoever goes on with it finds the rest here. One process at a time works in it.
+ */
+import { randomUUID } from 'node:crypto'
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { CurfewError } from '../core/errors.ts'
+import type { SelectedItem } from '../definitions/item-selection.ts'
+import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
+import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
+import { isAlive, startTimeOf } from '../worker/process-table.ts'
+import type { StepFailure, StepRecord, StepTimeout } from './steps.ts'
+
+/** What a run was started with. */
+export interface RunRecord {
+  format: number
+  jobId: string
+  /** The file it came from, for people. */
+  file: string | null
+  /** Where it was started: phases run here, and items are made from here. */
+  cwd: string
+  useGit: boolean
+  /** The commit that every item begins with; null until the first is made, and without git. */
+  base: string | null
+  model: MapreduceModel
+  params: Record<string, string>
+  args: unknown
+  /** What was set when it was resumed. */
+  overrides: { at: number; agentTimeoutMs: number }[]
+  /** Of a retry: the run whose dead letters it works on. */
+  retryOf: string | null
+}
+
+export const ITEM_STATUSES = ['successful', 'failed', 'timed_out', 'skipped'] as const
+export type ItemStatus = (typeof ITEM_STATUSES)[number]
+
+export interface ItemAttempt {
+  attempt: number
+  startedAt: number
+  tookMs: number
+  status: ItemStatus
+  timeout: StepTimeout | null
+  failure: Pick<StepFailure, 'code' | 'message'> | StepFailure | null
+  steps: StepRecord[]
+  /** What its folder held that is not merged. */
+  kept: { ref: string | null; commit: string | null; changedFiles: string[]; diffStat: string } | null
+}
+
+export interface ItemResult {
+  id: string
+  name: string
+  status: ItemStatus
+  tookMs: number
+  attempts: ItemAttempt[]
+  /** What its commands captured. */
+  captures: Record<string, unknown>
+}
+
+/** An item, and of a retried one what it went through before. */
+export type RunItem = SelectedItem & { history?: unknown[] }
+
+export function stateFolder(env: NodeJS.ProcessEnv = process.env): string {
+  const state = env.XDG_STATE_HOME || path.join(env.HOME || os.homedir(), '.local', 'state')
+  return env.CURFEW_STATE_DIR || path.join(state, 'curfew')
+}
+
+export function runsFolder(env: NodeJS.ProcessEnv = process.env): string {
+  return path.join(stateFolder(env), 'runs')
+}
+
+export class RunFolder {
+  readonly path: string
+  readonly record: RunRecord
+  #items: Map<string, RunItem> | null = null
+  #isLocked = false
+
+  private constructor(folder: string, record: RunRecord) {
+    this.path = folder
+    this.record = record
+  }
+
+  static create(runs: string, record: RunRecord): RunFolder {
+    const folder = path.join(runs, record.jobId)
+    for (const part of ['results', 'files', 'worktrees'])
+      mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
+    const made = new RunFolder(folder, record)
+    made.#lock()
+    made.save()
+    return made
+  }
+
+  static exists(runs: string, jobId: string): boolean {
+    return /^\w+$/.test(jobId) && existsSync(path.join(runs, jobId, 'run.json'))
+  }
+
+  /** To go on with it. Refused while somebody works in it. */
+  static open(runs: string, jobId: string): RunFolder {
+    const folder = path.join(runs, jobId)
+    const record = JSON.parse(readFileSync(path.join(folder, 'run.json'), 'utf8')) as RunRecord
+    if (record.format !== MAPREDUCE_FORMAT) {
+      const message = `${jobId} was started by another version of curfew (format ${record.format})`
+      throw new CurfewError('unknown_format', message)
+    }
+    const opened = new RunFolder(folder, record)
+    opened.#lock()
+    return opened
+  }
+
+  get worktrees(): string {
+    return path.join(this.path, 'worktrees')
+  }
+
+  save(): void {
+    this.#write('run.json', this.record)
+  }
+
+  setItems(items: readonly RunItem[]): void {
+    this.#writeText('items.jsonl', items.map((item) => `${JSON.stringify(item)}\n`).join(''))
+    this.#items = byId(items)
+  }
+
+  /** In their order. Null before they are known. */
+  items(): ReadonlyMap<string, RunItem> | null {
+    if (this.#items) return this.#items
+    const text = this.#read('items.jsonl')
+    if (text === null) return null
+    const lines = text.split('\n').filter((line) => line !== '')
+    this.#items = byId(lines.map((line) => JSON.parse(line) as RunItem))
+    return this.#items
+  }
+
+  setCaptures(captures: Record<string, unknown>): void {
+    this.#write('captures.json', captures)
+  }
+
+  captures(): Record<string, unknown> {
+    const text = this.#read('captures.json')
+    return text === null ? {} : (JSON.parse(text) as Record<string, unknown>)
+  }
+
+  setResult(result: ItemResult): void {
+    this.#write(path.join('results', `${result.id}.json`), result)
+  }
+
+  /** So far: also of one that is tried again. */
+  result(id: string): ItemResult | null {
+    const text = this.#read(path.join('results', `${id}.json`))
+    return text === null ? null : (JSON.parse(text) as ItemResult)
+  }
+
+  results(): ItemResult[] {
+    return readdirSync(path.join(this.path, 'results'))
+      .filter((name) => name.endsWith('.json') && !name.startsWith('.'))
+      .map((name) => this.result(name.slice(0, -'.json'.length)) as ItemResult)
+  }
+
+  /** A file with this value as JSON, for commands. */
+  file(name: string, value: unknown): string {
+    const file = path.join('files', `${name}.json`)
+    this.#write(file, value)
+    return path.join(this.path, file)
+  }
+
+  /** Nothing of it is needed any more. What could not be removed stays. */
+  remove(): void {
+    rmSync(this.path, { recursive: true, force: true, maxRetries: 2 })
+    this.#isLocked = false
+  }
+
+  unlock(): void {
+    if (this.#isLocked) rmSync(path.join(this.path, LOCK), { force: true })
+    this.#isLocked = false
+  }
+
+  /** By a process that is not there any more it does not count. */
+  #lock(): void {
+    const lock = path.join(this.path, LOCK)
+    const own = `${lock}.${randomUUID()}`
+    writeFileSync(own, JSON.stringify({ pid: process.pid, startTime: startTimeOf(process.pid) }))
+    try {
+      for (;;) {
+        try {
+          linkSync(own, lock)
+          this.#isLocked = true
+          return
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+        }
+        const holder = holderOf(lock)
+        if (holder && isAlive(holder.pid, holder.startTime)) throw inUse(this.record.jobId, holder.pid)
+        // Moved away, not removed: of two that found it stale one takes what it found.
+        const stale = `${own}.stale`
+        try {
+          renameSync(lock, stale)
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+          continue
+        }
+        const moved = holderOf(stale)
+        if (moved && isAlive(moved.pid, moved.startTime)) renameSync(stale, lock)
+        else rmSync(stale, { force: true })
+      }
+    } finally {
+      rmSync(own, { force: true })
+    }
+  }
+
+  #write(name: string, value: unknown): void {
+    this.#writeText(name, JSON.stringify(value))
+  }
+
+  /** Whole or not at all. */
+  #writeText(name: string, text: string): void {
+    const file = path.join(this.path, name)
+    const draft = path.join(path.dirname(file), `.${path.basename(file)}.${process.pid}`)
+    writeFileSync(draft, text, { mode: 0o600 })
+    renameSync(draft, file)
+  }
+
+  #read(name: string): string | null {
+    try {
+      return readFileSync(path.join(this.path, name), 'utf8')
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
+      throw error
+    }
+  }
+}
+
+const LOCK = 'runner.lock'
+
+function holderOf(lock: string): { pid: number; startTime: number } | null {
+  try {
+    return JSON.parse(readFileSync(lock, 'utf8')) as { pid: number; startTime: number }
+  } catch {
+    return null // it went meanwhile
+  }
+}
+
+function inUse(jobId: string, pid: number): CurfewError {
+  return new CurfewError('in_use', `${jobId} is being run by process ${pid}`, {
+    hint: `See what it does: curfew watch ${jobId}`,
+    fields: { jobId, pid },
+  })
+}
+
+function byId(items: readonly RunItem[]): Map<string, RunItem> {
+  return new Map(items.map((item) => [item.id, item]))
+}
