@@ -260,7 +260,12 @@ export class Curfew extends Client {
       const file = options.clock || options.listen === false ? null : fileOf(options.store)
       // An address that cannot be had is told before anything is begun; callers wait until the engine has started.
       await curfew.#listening.start(listen, file === null ? null : socketOf(file), logger)
-      await engine.start(worker, () => void curfew?.close())
+      const opened = curfew
+      await engine.start(
+        worker,
+        () => void opened.close(),
+        async () => options.first?.(opened),
+      )
       return curfew
     } catch (error) {
       if (curfew) await curfew.#listening.close()

@@ -1,4 +1,5 @@
 /** The options of `Curfew.open`, `Curfew.connect` and `Curfew.work`, checked before anything is opened. */
+import type { Client } from './client/client.ts'
 import type { Clock } from './core/clock.ts'
 import { CurfewError } from './core/errors.ts'
 import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
@@ -46,6 +47,8 @@ export interface OpenOptions {
    * on a Unix socket beside it by itself; `false` turns that off.
    */
   listen?: false | string | ListenOptions | readonly (string | ListenOptions)[]
+  /** Done before any deadline fires and any work starts: a new limit for work whose old one is over by now. */
+  first?: (client: Client) => Promise<void>
   /** For tests: a `VirtualClock` of `curfew/testing`. */
   clock?: Clock
   logger?: Logger
@@ -88,6 +91,7 @@ export function checkOptions(options: OpenOptions, what = 'Curfew.open') {
     'workQueues',
     'witness',
     'listen',
+    'first',
     'clock',
     'logger',
   ]

@@ -14,10 +14,9 @@ export class MapreduceChanges {
   readonly #phases = new Map<string, { state: PhaseSnapshot['state']; step: number | null }>()
   /** The attempt of each item that runs. */
   #running = new Map<string, number>()
-  /** The last ends, which were told. */
-  #recent: readonly EndedItem[] = []
-  /** How many were told in all, one by one or counted. */
-  #told = 0
+  /** The end that was told last, and how many there had been then. */
+  #lastEnd: EndedItem | null = null
+  #ended = 0
   #last: MapreduceSnapshot | null = null
 
   constructor(colours: Colours) {
@@ -28,15 +27,15 @@ export class MapreduceChanges {
     const line = (...pieces: Piece[]) => this.#line(snapshot, now, pieces)
     const isFirst = this.#last === null
     this.#last = snapshot
-    // What ended, ended before what starts now could take its place; a phase begins before its items and ends after.
-    const phases = snapshot.phases.map((phase) => ({ ...this.#changeOf(phase), phase: phase.phase }))
-    return [
-      ...(isFirst ? [line(['bold', snapshot.name], ' begins', ['dim', ` (${snapshot.jobId})`])] : []),
-      ...phases.flatMap(({ phase, began }) => began.map((pieces) => line(`${phase} `, ...pieces))),
-      ...this.#endedLines(snapshot, isFirst, line),
-      ...this.#startedLines(snapshot, line),
-      ...phases.flatMap(({ phase, ended }) => ended.map((pieces) => line(`${phase} `, ...pieces))),
-    ]
+    // A phase begins before its items and ends after them; what ended made room for what starts.
+    const items = [...this.#endedLines(snapshot, isFirst, line), ...this.#startedLines(snapshot, line)]
+    const phases = snapshot.phases.flatMap((phase) => {
+      const { began, ended } = this.#changeOf(phase)
+      const told = (changes: Piece[][]) => changes.map((pieces) => line(`${phase.phase} `, ...pieces))
+      return [...told(began), ...(phase.phase === 'map' ? items.splice(0) : []), ...told(ended)]
+    })
+    const begins = line(['bold', snapshot.name], ' begins', ['dim', ` (${snapshot.jobId})`])
+    return [...(isFirst ? [begins] : []), ...phases, ...items]
   }
 
   /** Of the snapshot that was seen last. */
@@ -92,12 +91,12 @@ export class MapreduceChanges {
     isFirst: boolean,
     line: (...pieces: Piece[]) => string,
   ): string[] {
-    const before = new Set(this.#recent.map(keyOf))
-    const fresh = recent.filter((one) => !before.has(keyOf(one)))
-    this.#recent = recent
-    this.#told += fresh.length
-    const untold = endedCount(counts) - this.#told
-    if (untold > 0) this.#told += untold
+    const at = this.#lastEnd === null ? -1 : placeOf(this.#lastEnd, recent)
+    const fresh = recent.slice(at + 1)
+    // With the last one still in the list, all that came after it are in it too.
+    const untold = at === -1 ? endedCount(counts) - this.#ended - fresh.length : 0
+    this.#lastEnd = recent.at(-1) ?? this.#lastEnd
+    this.#ended = endedCount(counts)
     return [
       ...(untold > 0 ? [line(isFirst ? `${untold} ended before` : `${untold} more ended`)] : []),
       ...fresh.map((one) => line(...endedPieces(one))),
@@ -105,6 +104,10 @@ export class MapreduceChanges {
   }
 }
 
-function keyOf({ itemId, status, ms }: EndedItem): string {
-  return `${itemId}\0${status}\0${ms}`
+/** An item may end twice in the same way, so the same object counts first. */
+function placeOf(end: EndedItem, recent: readonly EndedItem[]): number {
+  const at = recent.lastIndexOf(end)
+  if (at !== -1) return at
+  const { itemId, status, ms } = end
+  return recent.findLastIndex((one) => one.itemId === itemId && one.status === status && one.ms === ms)
 }

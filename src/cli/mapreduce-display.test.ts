@@ -103,6 +103,18 @@ test.each([20, 30, 80])('a terminal of %i columns keeps its rows in place', asyn
   expect(screen.filter((row) => row.startsWith('pipeline'))).toHaveLength(1)
 })
 
+test('letters that a terminal draws wider than they count take no second row', async () => {
+  const { io, clock, display } = open({ terminal: true })
+  io.stderr.write('before\n')
+  for (let n = 1; n < 5; n++) {
+    const snapshot = snapshotOf({ name: 'क्ष'.repeat(60), phases: [], counts: countsOf({ running: n }) })
+    display.show(snapshot)
+    await clock.advance('1s')
+  }
+  const screen = screenOf(io.err, 80)
+  expect([screen[0], ...screen.slice(2)]).toEqual(['before', '4 items: 4 running', ''])
+})
+
 test('without a terminal every change is a line', async () => {
   const { io, clock, display } = open({ terminal: false })
   const step = { index: 0, of: 1, text: 'npm ci', startedAt: START, limitMs: null }
@@ -147,10 +159,10 @@ test('without a terminal every change is a line', async () => {
     '[0s] pipeline begins (j_1)',
     '[0s] setup begins',
     '[0s] setup step 1 of 1: npm ci',
+    '[2s] setup done after 2s',
     '[2s] map begins',
     '[2s] name-1 started',
     '[2s] name-2 started',
-    '[2s] setup done after 2s',
     '[3s] name-1 successful after 1.5s',
     '[3s] name-2 started, attempt 2',
     'a note',
@@ -181,6 +193,22 @@ test('ends that came too fast to be told one by one are counted', async () => {
     '[0s] name-59 successful after 1.5s',
     '[0s] name-60 successful after 1.5s',
     '[0s] name-61 successful after 1.5s',
+    '',
+  ])
+})
+
+test('the list of ends may be one that grows in place, and an item may end twice alike', () => {
+  const { io, display } = open({ terminal: false })
+  const recent = [endedItem(1, { status: 'timed_out' })]
+  const show = (timedOut: number) =>
+    display.show(snapshotOf({ phases: [], recent, counts: countsOf({ waiting: 1, timedOut }) }))
+  show(0)
+  recent.push(endedItem(1, { status: 'timed_out' }))
+  show(1)
+  show(1)
+  expect(io.err.split('\n').slice(1)).toEqual([
+    '[0s] name-1 timed out after 1.5s',
+    '[0s] name-1 timed out after 1.5s',
     '',
   ])
 })

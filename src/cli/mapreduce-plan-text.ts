@@ -82,7 +82,9 @@ function shortened(text: string): string {
   return line.length <= TEXT_COLUMNS ? line : `${line.slice(0, TEXT_COLUMNS - 1)}…`
 }
 
-function foldersText({ kind, commit, note }: MapreducePlan['folders']): string {
+function foldersText(folders: MapreducePlan['folders']): string {
+  if (!folders) return 'not known'
+  const { kind, commit, note } = folders
   return kind === 'worktree'
     ? `a git worktree for each item, from commit ${commit!.slice(0, 12)}`
     : `a plain folder for each item: ${printable(note ?? '')}`

@@ -41,7 +41,8 @@ export interface MapreducePlan extends LimitPlan {
   items: ItemPlan
   maxParallel: number
   errorPolicy: ErrorPolicyModel
-  folders: FolderPlan
+  /** Null where it would be refused. */
+  folders: FolderPlan | null
   programs: ProgramPlan[]
   /** Reckoned with so many items; null: with one, since their number is not known. */
   worstCase: WorstCase & { items: number | null }
@@ -61,15 +62,16 @@ export async function planMapreduce(
   const missing = programs.flatMap(({ type, program, isFound }) =>
     isFound === false ? [`${program}, which runs ${type} steps, is not found on PATH`] : [],
   )
+  const folders = await unlessRefused(planFolders(io))
   return {
     ...planLimits(checked),
     items,
     maxParallel: model.map.maxParallel,
     errorPolicy: model.errorPolicy,
-    folders: await planFolders(io.cwd),
+    folders: folders.value,
     programs,
     worstCase: planWorstCase(model, items.chosen),
-    obstacles: [...(obstacle === null ? [] : [obstacle]), ...missing],
+    obstacles: [obstacle, folders.obstacle, ...missing].filter((one) => one !== null),
   }
 }
 
@@ -87,6 +89,16 @@ export async function checkPrograms(
     hint: `Install it, or name another program: runners: { ${type}: [PROGRAM, …] }`,
     fields: { program, type },
   })
+}
+
+/** The rest of the plan is worth reading all the same. */
+async function unlessRefused<T>(planned: Promise<T>): Promise<{ value: T | null; obstacle: string | null }> {
+  try {
+    return { value: await planned, obstacle: null }
+  } catch (error) {
+    if (error instanceof CurfewError) return { value: null, obstacle: error.message }
+    throw error
+  }
 }
 
 async function planItems(

@@ -48,7 +48,7 @@ export interface MapreduceSnapshot {
   phases: PhaseSnapshot[]
   counts: ItemCounts
   running: RunningItem[]
-  /** Those that ended last, the newest last; each is among the counts. */
+  /** Items and attempts that ended last, the newest last. */
   recent: EndedItem[]
 }
 

@@ -1,20 +1,36 @@
 /** `curfew resume ID`: goes on with work that was left, or was parked. */
 import { Command } from 'commander'
+import type { Client } from '../client/client.ts'
+import { durationMs, formatDuration } from '../core/duration.ts'
+import { isEnded } from '../core/states.ts'
+import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { addSettings, loadConfig } from './config.ts'
+import { usageError } from './exit-code.ts'
 import { findEngine, placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { loadModules } from './load-modules.ts'
 import type { Flags } from './options.ts'
 import { jsonOption } from './options.ts'
 import { printJson, printLines } from './print.ts'
+import { workOnRun } from './run-mapreduce.ts'
 import { runToEnd } from './run-to-end.ts'
 import { handleOf } from './work-handle.ts'
+
+interface ResumeFlags extends Flags {
+  wait: boolean
+  timeout?: string
+  agentTimeout?: string
+  retryTimeouts?: boolean
+}
 
 export function resumeCommand(io: Io): Command {
   const command = new Command('resume')
     .description('go on with work that a process left, or that is parked, until it has ended')
     .argument('<id>', 'of the work')
     .option('--no-wait', 'only let parked work go on; whoever works on the store runs it')
+    .option('--timeout <duration>', 'of the whole, from now on, instead of what is left')
+    .option('--agent-timeout <duration>', 'of a map-reduce: for each item, instead of the one in the file')
+    .option('--retry-timeouts', 'of a map-reduce: work on the items that timed out once more')
     .addHelpText(
       'after',
       `
@@ -25,30 +41,58 @@ Examples:
 With nobody there it takes the store and runs the work here. Its clocks ran on meanwhile.
 Exits as "curfew run" does.`,
     )
-  return jsonOption(addSettings(command, 'run')).action(
-    async (id: string, flags: Flags & { wait: boolean }) => {
-      const config = await loadConfig(io, 'run', flags)
-      const place = placeOf(io, config)
-      if (!flags.wait) {
-        const engine = await findEngine(io, config, 'write')
-        try {
-          await engine.client.resume(id)
-        } finally {
-          await engine.close()
-        }
-        if (flags.json) printJson(io, { id })
-        else printLines(io, [`${id} goes on.`])
-        return
+  return jsonOption(addSettings(command, 'run')).action(async (id: string, flags: ResumeFlags) => {
+    const config = await loadConfig(io, 'run', flags)
+    const place = placeOf(io, config)
+    if (!flags.wait) {
+      const engine = await findEngine(io, config, 'write')
+      try {
+        await engine.client.resume(id)
+      } finally {
+        await engine.close()
       }
-      const definitions = await loadModules(config.settings.modules, io.cwd)
-      await runToEnd(io, {
-        ...{ config, place, definitions, json: flags.json === true, cancelsOthers: false },
-        begin: async ({ client }) => {
-          const { parked } = await handleOf(client, id).view()
-          if (parked !== null) await client.resume(id)
-          return id
-        },
-      })
-    },
-  )
+      if (flags.json) printJson(io, { id })
+      else printLines(io, [`${id} goes on.`])
+      return
+    }
+    const json = flags.json === true
+    const timeoutMs = flags.timeout === undefined ? null : durationMs(flags.timeout, '--timeout')
+    const first = timeoutMs === null ? null : (client: Client) => limitFromNow(io, client, id, timeoutMs)
+    if (RunFolder.exists(runsFolder(io.env), id)) {
+      const folder = RunFolder.open(runsFolder(io.env), id)
+      const { retryTimeouts = false } = flags
+      setAgentTimeout(io, folder, flags.agentTimeout)
+      return workOnRun(io, { config, place, folder, json, retryTimeouts, ...(first && { first }) })
+    }
+    if (flags.agentTimeout !== undefined || flags.retryTimeouts)
+      throw usageError(`--agent-timeout and --retry-timeouts: ${id} is no map-reduce that can be resumed`)
+    const definitions = await loadModules(config.settings.modules, io.cwd)
+    await runToEnd(io, {
+      ...{ config, place, definitions, json, cancelsOthers: false, ...(first && { first }) },
+      begin: async ({ client }) => {
+        const { parked } = await handleOf(client, id).view()
+        if (parked !== null) await client.resume(id)
+        return id
+      },
+    })
+  })
+}
+
+/** Its deadline may be over already, and fires as soon as somebody works on the store: this comes before. */
+async function limitFromNow(io: Io, client: Client, id: string, timeoutMs: number): Promise<void> {
+  const { deadlineAt, status } = await handleOf(client, id).view()
+  if (isEnded(status)) return
+  if (deadlineAt === null) throw usageError(`--timeout: ${id} has no limit that could be moved`)
+  const byMs = io.clock.wall() + timeoutMs - deadlineAt
+  if (byMs <= 0) throw usageError(`--timeout: ${id} has more time left than ${formatDuration(timeoutMs)}`)
+  await handleOf(client, id).extend(Math.ceil(byMs))
+}
+
+function setAgentTimeout(io: Io, folder: RunFolder, text: string | undefined): void {
+  if (text === undefined) return
+  const agentTimeoutMs = durationMs(text, '--agent-timeout')
+  const { record } = folder
+  record.overrides.push({ at: io.clock.wall(), agentTimeoutMs })
+  record.model = { ...record.model, map: { ...record.model.map, agentTimeoutMs } }
+  folder.save()
 }

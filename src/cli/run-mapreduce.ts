@@ -61,6 +61,8 @@ export interface WorkOnRun {
   json: boolean
   /** Items that timed out in an earlier session are worked on once more. */
   retryTimeouts: boolean
+  /** See `openEngine`. */
+  first?: (client: Client) => Promise<void>
 }
 
 /** Until it has ended, or a signal comes. */
@@ -90,9 +92,9 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     await run.settle()
     const ms = Math.round(io.clock.monotonic() - from)
     const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
+    if (ended) for (const left of await run.remove()) summary.notes.push(`A work folder is left: ${left}`)
     display.close()
     printSummary(io, summary, json)
-    if (ended) folder.remove()
   } finally {
     display.close()
     ignore()
@@ -114,13 +116,13 @@ async function toItsEnd(
     times: { deadlineAt: number | null }
   },
 ): Promise<Ended | null> {
-  const { config, place, display, signal, times } = options
+  const { config, place, first, display, signal, times } = options
   const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
   // One more for what is not an item.
   const only = { queue: run.queue, concurrency: run.model.map.maxParallel + 1 }
   const { jobId } = run
   for (;;) {
-    const engine = await openEngine(io, { config, place, definitions, only })
+    const engine = await openEngine(io, { config, place, definitions, only, ...(first && { first }) })
     const work = async (): Promise<Ended | null> => {
       const worker = await attachWorker(io, engine, config, definitions, only)
       try {

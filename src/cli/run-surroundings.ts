@@ -1,5 +1,4 @@
 /** What a map-reduce would find around it: git, and the programs of its runners. Looks, and changes nothing. */
-import { execFile } from 'node:child_process'
 import { constants } from 'node:fs'
 import { access, stat } from 'node:fs/promises'
 import path from 'node:path'
@@ -7,9 +6,10 @@ import { stepsOf } from '../definitions/mapreduce-limits.ts'
 import type { MapreduceModel, StepModel } from '../definitions/mapreduce-model.ts'
 import { PHASES, SHELL_TYPE } from '../definitions/mapreduce-model.ts'
 import type { TemplateValues } from '../definitions/step-template.ts'
+import { Git } from '../mapreduce/git.ts'
+import { findRepository } from '../mapreduce/repository.ts'
+import type { Io } from './io.ts'
 import { knownText } from './known-text.ts'
-
-const GIT_WITHIN_MS = 10_000
 
 export interface FolderPlan {
   /** Items work in worktrees, or in plain folders that are empty. */
@@ -20,24 +20,15 @@ export interface FolderPlan {
   note: string | null
 }
 
-export async function planFolders(cwd: string): Promise<FolderPlan> {
-  const plain = (note: string): FolderPlan => ({ kind: 'plain', commit: null, note })
-  const inside = await askGit(cwd, 'rev-parse', '--is-inside-work-tree')
-  if (inside === null) return plain('there is no git here')
-  if (inside.trim() !== 'true') return plain(`${cwd} is not in a git repository`)
-  const commit = (await askGit(cwd, 'rev-parse', '--verify', '--quiet', 'HEAD^{commit}'))?.trim() ?? ''
-  if (commit === '') return plain('the git repository has no commit yet')
-  return { kind: 'worktree', commit, note: null }
-}
-
-/** What it printed, empty when it refused; null when it cannot be run. */
-function askGit(cwd: string, ...args: string[]): Promise<string | null> {
-  return new Promise((resolve) => {
-    execFile('git', args, { cwd, timeout: GIT_WITHIN_MS }, (error, stdout) => {
-      if (error) resolve(typeof error.code === 'string' ? null : '')
-      else resolve(stdout)
-    })
-  })
+/** Throws where there is a repository that cannot be worked with. */
+export async function planFolders({
+  clock,
+  env,
+  cwd,
+}: Pick<Io, 'clock' | 'env' | 'cwd'>): Promise<FolderPlan> {
+  const found = await findRepository(new Git({ clock, env }), cwd)
+  if (found.type === 'none') return { kind: 'plain', commit: null, note: found.why }
+  return { kind: 'worktree', commit: found.head, note: null }
 }
 
 export interface ProgramPlan {

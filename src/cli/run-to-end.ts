@@ -32,6 +32,8 @@ export interface RunToEnd {
   cancelsOthers: boolean
   /** What is run here is of this queue alone. */
   only?: { queue: string; concurrency: number }
+  /** Done before anything fires, where this process takes the store; else as soon as it can be. */
+  first?: (client: Client) => Promise<void>
 }
 
 /** A process that is closing lets go of the store in this time. */
@@ -103,9 +105,15 @@ function isParked({ id, kind, name, parked }: TaskView): CurfewError {
 /** Whoever has the store, or this process. */
 export async function openEngine(
   io: Io,
-  { config, place, definitions, only }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'only'>,
+  {
+    config,
+    place,
+    definitions,
+    only,
+    first,
+  }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'only' | 'first'>,
 ): Promise<Engine> {
-  if ('managers' in place) return connectManagers(io, place.managers, config)
+  if ('managers' in place) return after(await connectManagers(io, place.managers, config), first)
   const { tasks, agents, workflows } = definitions
   const { concurrency, turns, queueLimits, allowPrivate } = config.settings
   const queues = Object.fromEntries(
@@ -116,10 +124,22 @@ export async function openEngine(
     // Commands of workflows need it, and whatever is left running when this process is killed is ended.
     witness: true,
     ...(only && { workQueues: [only.queue], concurrency: only.concurrency }),
+    ...(first && { first }),
   }
   return onceFree(io, TAKE_WITHIN_MS, async () => {
-    return (await findProcess(io, place)) ?? (await openOwn(config, place, own))
+    const found = await findProcess(io, place)
+    return found ? after(found, first) : openOwn(config, place, own)
   })
+}
+
+async function after(engine: Engine, first: RunToEnd['first']): Promise<Engine> {
+  try {
+    await first?.(engine.client)
+    return engine
+  } catch (error) {
+    await engine.close()
+    throw error
+  }
 }
 
 /** What only this process can run is run here, whoever has the store. */
@@ -131,7 +151,8 @@ export async function attachWorker(
   only?: RunToEnd['only'],
 ): Promise<WorkerProcess | null> {
   // A manager gets a worker only from somebody who names modules; those in a file are meant for others.
-  const isWorker = via === 'process' || (via === 'managers' && (only || config.origins.modules.from === 'flag'))
+  const isWorker =
+    via === 'process' || (via === 'managers' && (only || config.origins.modules.from === 'flag'))
   if (!isWorker) return null
   const { Curfew } = await import('../curfew.ts')
   const { concurrency, turns, allowPrivate, log } = config.settings

@@ -16,6 +16,12 @@ import type { CancelAnswer } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import type { Problem } from '../definitions/problem.ts'
 import { DefinitionError } from '../definitions/problem.ts'
+import type {
+  DeadLetter,
+  DeadLetterChoice,
+  DeadLettersPage,
+  DeadLettersRequest,
+} from '../wire/dead-letter-view.ts'
 import { ClusterService, GetStatusResponseSchema, MetricSchema } from '../wire/gen/curfew/v1/cluster_pb.ts'
 import { JobService, NewWorkSchema } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import type { Event } from '../wire/gen/curfew/v1/work_pb.ts'
@@ -49,6 +55,7 @@ import type {
 } from '../wire/task-service.ts'
 import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
 import type { ClientCounters } from './client-counters.ts'
+import { choiceMessage, getLetter, listLetters } from './remote-dead-letters.ts'
 
 interface Parts {
   endpoints: readonly Endpoint[]
@@ -258,6 +265,24 @@ export class RemoteTaskService implements TaskService {
       const member = workflow ? toPlain<MemberView>(MemberSchema, workflow) : null
       return member && isEnded(member.status) ? member : null
     })
+  }
+
+  deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {
+    return this.#call(({ jobs }, options) => listLetters(jobs, request, options))
+  }
+
+  deadLetter(jobId: string, itemId: string): Promise<DeadLetter> {
+    return this.#call(({ jobs }, options) => getLetter(jobs, { jobId, itemId }, options))
+  }
+
+  async discardDeadLetters(choice: DeadLetterChoice): Promise<number> {
+    const request = { choice: choiceMessage(choice) }
+    return (await this.#call(({ jobs }, options) => jobs.discardDeadLetters(request, options))).count
+  }
+
+  async claimDeadLetters(choice: DeadLetterChoice, retryId: string): Promise<number> {
+    const request = { choice: choiceMessage(choice), retryId }
+    return (await this.#call(({ jobs }, options) => jobs.claimDeadLetters(request, options))).count
   }
 
   /** Goes on where it was after a connection that failed; every event comes once, the end too. */

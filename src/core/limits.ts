@@ -137,3 +137,6 @@ export const ORPHAN_GRACE_MS = 5_000
 /** Events and dead letters in one note, and how large a letter may be. */
 export const MAX_NOTED = 1_000
 export const MAX_LETTER_BYTES = 256 * 1024
+/** Dead letters in one answer, with all there is to know of them; items that one call may name. */
+export const MAX_LETTERS_WITH_BODY = 50
+export const MAX_NAMED_ITEMS = 1_000

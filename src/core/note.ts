@@ -3,6 +3,8 @@
  * given up. The words of the events are those of the map-reduce format; an agent is there the work on one item.
  */
 
+import type { DeadLetterError } from './dead-letter.ts'
+import { DEAD_LETTER_ERRORS } from './dead-letter.ts'
 import { CurfewError } from './errors.ts'
 import { encodeJson } from './json.ts'
 import { MAX_DETAILS_BYTES, MAX_LETTER_BYTES, MAX_NAME_LENGTH, MAX_NOTED } from './limits.ts'
@@ -57,8 +59,7 @@ export interface DeadLetterNote {
 }
 
 export interface DeadLetterBody {
-  /** `timeout`, `failure`, `conflict`, `lost`. */
-  errorType: string
+  errorType: DeadLetterError
   message: string
   [field: string]: unknown
 }
@@ -80,17 +81,19 @@ export function checkNote({ events, limitMs, letters }: Note, at: string): Note 
   }
   for (const one of letters) {
     for (const key of ['jobId', 'itemId'] as const) {
-      if (typeof one?.[key] !== 'string' || one[key].length > MAX_NAME_LENGTH)
+      if (typeof one?.[key] !== 'string' || !ID.test(one[key]) || one[key].length > MAX_NAME_LENGTH)
         throw invalid(`${at}.letters: its ${key} is none`)
     }
     const { letter } = one
     if (letter === null) continue
-    if (typeof letter?.errorType !== 'string' || typeof letter.message !== 'string')
+    if (!DEAD_LETTER_ERRORS.includes(letter?.errorType) || typeof letter.message !== 'string')
       throw invalid(`${at}.letters: it does not say what went wrong`)
     encodeJson(letter, `${at}.letters`, MAX_LETTER_BYTES)
   }
   return { events, letters, ...(limitMs !== undefined && { limitMs }) }
 }
+
+const ID = /^[\w.:-]+$/
 
 function invalid(message: string): CurfewError {
   return new CurfewError('invalid_request', message)

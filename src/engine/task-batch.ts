@@ -13,6 +13,7 @@ import { AgentBatch } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
 import { AgentLocks } from './agent-locks.ts'
 import type { Answer, ClaimWish, Command, Committed } from './command.ts'
+import { storeLetters } from './dead-letters.ts'
 import { RepeatedRequests } from './repeated-requests.ts'
 import { byDueTime, withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
@@ -370,6 +371,7 @@ export class TaskBatch {
       for (const { body, at } of draft.events)
         this.committed.recorded.push({ row: draft.row, event: body, at })
     }
+    yield* storeLetters(statements, this.#drafts)
     for (const { id, reason } of this.#parked) yield* start(statements.parkTask(id, reason))
   }
 

@@ -53,6 +53,8 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
       if (row.live === 0 || row.nodeId !== input.nodeId || (input.token ?? row.token) !== row.token) {
         return { type: 'unchanged', reason: 'not its attempt' }
       }
+      // A limit that an attempt set for itself ends with whoever was to keep it.
+      if (draft.policy.attemptTimeoutMs === null) row.attemptDeadlineAt = null
       fireLimits(draft)
       loseAttempt(draft, input.receipt, { chance, counted: true })
       return { type: 'accepted' }

@@ -131,6 +131,7 @@ export class Engine {
     this.service = new LocalTaskService({
       workers: this.workers,
       fence: () => this.#fence,
+      lease: () => this.#membership?.lease.fence() ?? null,
       ready: () => this.ready,
       nodeId,
       manager: this.#manager,
@@ -186,9 +187,15 @@ export class Engine {
   }
 
   /** First what is overdue and what a dead process left, then work. */
-  async start(worker: EngineWorker, onFailed: () => void): Promise<void> {
+  /** `first`: what is asked for before anything is fired or handed out. */
+  async start(
+    worker: EngineWorker,
+    onFailed: () => void,
+    first: () => Promise<void> = async () => {},
+  ): Promise<void> {
     this.#onFailed = onFailed
     this.#membership?.start(this.#manager, worker)
+    await first()
     if (!this.#membership) await this.#recover()
     this.#manager.watcher.look()
     worker.attach(this.#manager)

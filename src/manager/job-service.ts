@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { checkJsonText, encodeJson } from '../core/json.ts'
-import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
+import { MAX_BULK_ROWS, MAX_KEY_LENGTH } from '../core/limits.ts'
 import { idPrefix, JOB, WORK_KINDS, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import { TASK_STATUSES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
@@ -29,6 +29,8 @@ import type {
   TaskService,
   WatchView,
 } from '../wire/task-service.ts'
+import { deadLetterMethods } from './dead-letter-methods.ts'
+import { invalid, nameOf, oneOf, pageLimit } from './request-check.ts'
 import { checkRunStart } from './run-check.ts'
 import { withSignsOfLife } from './signs-of-life.ts'
 
@@ -62,14 +64,13 @@ export function jobService(service: TaskService, clock: Clock): ServiceImpl<type
     async list(request) {
       const { statuses, cursor, limit } = request
       for (const status of statuses) oneOf('statuses', status, TASK_STATUSES)
-      if (limit < 0 || limit > MAX_PAGE) throw invalid(`limit must be from 1 to ${MAX_PAGE}`)
       const page = await service.list({
         statuses: statuses.length ? (statuses as TaskStatus[]) : null,
         ...{ name: nameOf('name', request.name), queue: nameOf('queue', request.queue) },
         ...{ parentId: nameOf('parent_id', request.parentId), cursor: nameOf('cursor', cursor) },
         timeoutKind: oneOf('timeout_kind', request.timeoutKind, TASK_TIMEOUT_KINDS),
         kind: oneOf('kind', request.kind, WORK_KINDS),
-        ...{ parked: request.parked ?? null, limit: limit || 100 },
+        ...{ parked: request.parked ?? null, limit: pageLimit(limit) },
       })
       return {
         works: page.tasks.map((work) => fromPlain(WorkSchema, work)),
@@ -137,6 +138,7 @@ export function jobService(service: TaskService, clock: Clock): ServiceImpl<type
       const member = await service.memberSettled(checkId(jobId), checkId(workflowId), waitMs(timeoutMs))
       return member ? { workflow: fromPlain(MemberSchema, member) } : {}
     },
+    ...deadLetterMethods(service),
   }
 }
 
@@ -233,23 +235,4 @@ function checkRequestId(requestId: string): string | undefined {
 
 function checkId(id: string): string {
   return checkName('id', id)
-}
-
-/** Of a list: one of these words, or nothing. */
-function oneOf<const T extends string>(
-  what: string,
-  value: string | undefined,
-  words: readonly T[],
-): T | null {
-  if (value === undefined) return null
-  if (words.includes(value as T)) return value as T
-  throw invalid(`${what}: '${value.slice(0, 50)}' is none of ${words.join(', ')}`)
-}
-
-function nameOf(what: string, value: string | undefined): string | null {
-  return value === undefined ? null : checkName(what, value)
-}
-
-function invalid(message: string, options: { hint?: string } = {}): CurfewError {
-  return new CurfewError('invalid_request', message, options)
 }

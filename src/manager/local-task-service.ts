@@ -14,8 +14,14 @@ import { newTaskLimits } from '../engine/task-limits.ts'
 import { CANCEL_MEMBER } from '../graph/job-run.ts'
 import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
-import type { Store } from '../store/store.ts'
+import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
+import type {
+  DeadLetter,
+  DeadLetterChoice,
+  DeadLettersPage,
+  DeadLettersRequest,
+} from '../wire/dead-letter-view.ts'
 import { PROTOCOL_MAX, VERSION } from '../wire/protocol.ts'
 import type { MemberView, RunView } from '../wire/run-view.ts'
 import type {
@@ -35,6 +41,7 @@ import type {
   WatchView,
   WorkerView,
 } from '../wire/task-service.ts'
+import { claimLetters, discardLetters } from './dead-letters.ts'
 import type { MemberCancel } from './job-views.ts'
 import { memberCancel } from './job-views.ts'
 import type { Manager } from './manager.ts'
@@ -53,6 +60,8 @@ interface Parts {
   ids: IdSource
   workers: RemoteWorkers
   fence(): number
+  /** Of what this process writes. */
+  lease(): Fence | null
   ready(): boolean
 }
 
@@ -194,6 +203,24 @@ export class LocalTaskService implements TaskService {
 
   members(id: string): Promise<MemberView[]> {
     return this.#reader.members(id)
+  }
+
+  deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {
+    return this.#reader.deadLetters(request)
+  }
+
+  deadLetter(jobId: string, itemId: string): Promise<DeadLetter> {
+    return this.#reader.deadLetter(jobId, itemId)
+  }
+
+  async discardDeadLetters(choice: DeadLetterChoice): Promise<number> {
+    const { store, time, lease } = this.#parts
+    return store.write(lease(), () => discardLetters(store.statements, choice, time.now()))
+  }
+
+  async claimDeadLetters(choice: DeadLetterChoice, retryId: string): Promise<number> {
+    const { store, time, lease } = this.#parts
+    return store.write(lease(), () => claimLetters(store.statements, choice, { retryId, now: time.now() }))
   }
 
   async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {

@@ -10,6 +10,7 @@ import { isEnded } from '../core/states.ts'
 import { openToRead } from '../store/open-store.ts'
 import type { ReadStore } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
+import type { DeadLetter, DeadLettersPage, DeadLettersRequest } from '../wire/dead-letter-view.ts'
 import type { MemberView, RunView } from '../wire/run-view.ts'
 import type {
   AttemptView,
@@ -93,6 +94,14 @@ class ReadOnlyTaskService implements TaskService {
     return this.#reader.members(id)
   }
 
+  deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {
+    return this.#reader.deadLetters(request)
+  }
+
+  deadLetter(jobId: string, itemId: string): Promise<DeadLetter> {
+    return this.#reader.deadLetter(jobId, itemId)
+  }
+
   /** Nothing is waited for: here nothing would end it. */
   async settled(id: string): Promise<Settled> {
     return (await this.#reader.outcome(id)) ?? this.#refuse(`wait for ${id}`)
@@ -145,6 +154,14 @@ class ReadOnlyTaskService implements TaskService {
 
   async cancelMember(jobId: string, id: string): Promise<CancelAnswer> {
     return this.#refuse(`cancel workflow '${id}' of ${jobId}`)
+  }
+
+  async discardDeadLetters({ jobId }: { jobId: string }): Promise<number> {
+    return this.#refuse(`discard dead letters of ${jobId}`)
+  }
+
+  async claimDeadLetters({ jobId }: { jobId: string }): Promise<number> {
+    return this.#refuse(`retry dead letters of ${jobId}`)
   }
 
   async workers(): Promise<WorkerView[]> {

@@ -14,6 +14,7 @@ import { run } from '../store/statement.ts'
 import type { ReadStore } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import type { DeadLetter, DeadLettersPage, DeadLettersRequest } from '../wire/dead-letter-view.ts'
 import type { MemberView, RunView } from '../wire/run-view.ts'
 import type {
   AttemptView,
@@ -24,6 +25,7 @@ import type {
   TaskView,
   WaitView,
 } from '../wire/task-service.ts'
+import { listLetters, readLetter } from './dead-letters.ts'
 import { GatheredReads } from './gathered-reads.ts'
 import { GatheredRecords } from './gathered-records.ts'
 import { memberViews } from './job-views.ts'
@@ -153,6 +155,16 @@ export class TaskReader {
     const { store } = this.#parts
     const row = (await this.job(id)) ?? refused(id, { type: 'not_found' })
     return store.read(() => memberViews(store.statements, row), AT_ONCE)
+  }
+
+  deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {
+    const { store } = this.#parts
+    return store.read(() => listLetters(store.statements, request))
+  }
+
+  deadLetter(jobId: string, itemId: string): Promise<DeadLetter> {
+    const { store } = this.#parts
+    return store.read(() => readLetter(store.statements, jobId, itemId))
   }
 
   /** Its row. */

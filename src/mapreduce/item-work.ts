@@ -171,26 +171,13 @@ class ItemWork {
     const isAgain = status === 'timed_out' && attempts.length < maxAttempts(model.map)
     this.#events.push({ type: 'agent_completed', item: id, status: isAgain ? 'retried' : status, tookMs })
     const message = timeout?.message ?? made.failure?.message ?? null
-    if (timeout) {
-      const { commandType, text, limitMs, elapsedMs, source } = timeout
-      const about = {
-        job: this.#run.jobId,
-        item: id,
-        name,
-        commandType,
-        command: text,
-        limitMs,
-        elapsedMs,
-        source,
-      }
-      this.#run.logger.warn(about, `${message} (limit set by ${source})`)
-    }
     if (isAgain) {
       this.#note(this.#events)
+      live.itemLeaves(id, { itemId: id, name, status, message: `${message}; it is tried again`, ms: tookMs })
       throw new HandlerError(message ?? 'it timed out', { code: 'item_timed_out', retryable: true })
     }
     await this.#noteEnd(result, message)
-    live.itemEnds(result, message)
+    live.itemEnds(result, timeout ? `${message}; the limit is set by ${timeout.source}` : message)
     const timedOut = timeout && { type: timeout.type, commandType: timeout.commandType }
     return {
       id,

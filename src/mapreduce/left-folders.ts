@@ -6,6 +6,7 @@ import { readdir, readFile, realpath, stat } from 'node:fs/promises'
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
 import { SystemClock } from '../core/system-clock.ts'
+import { itemOfLeftFolder, removeFolder } from './folder-removal.ts'
 import { Git } from './git.ts'
 import type { KeptWork } from './kept-work.ts'
 import { hasChanges, headOf } from './kept-work.ts'
@@ -26,7 +27,7 @@ export interface LeftFolder {
   path: string
   /** The `.git` folder that it is a worktree of; null for a plain folder. */
   repository: string | null
-  /** Something that is not committed; in a plain folder, anything at all. */
+  /** Something that is not committed; in a plain folder, anything at all. False where its removal has begun. */
   hasChanges: boolean
   /** Those that no branch, tag or ref has. */
   commits: number
@@ -57,13 +58,17 @@ export async function listItemFolders(
   return list
 }
 
-/** What was committed or changed in it is kept, as after a run. Never rejects. */
+/** What was committed or changed in it is kept, as after an item. Never rejects. */
 export async function cleanItemFolder(
   { jobId, itemId, path: folder, repository: commonDir }: LeftFolder,
   options: LeftFoldersOptions = {},
 ): Promise<{ kept: KeptWork | null; failed: string | null }> {
   let kept: KeptWork | null = null
   try {
+    if (itemOfLeftFolder(path.basename(folder)) !== null) {
+      await removeFolder(folder)
+      return { kept, failed: null }
+    }
     const repository = commonDir === null ? null : repositoryAt(gitOf(options), commonDir)
     if (repository) {
       const gitDir = (await findRegistration(repository.commonDir, folder))?.gitDir ?? null
@@ -77,9 +82,12 @@ export async function cleanItemFolder(
 }
 
 async function describe(git: Git, folder: string, known: readonly Registration[]): Promise<LeftFolder> {
-  const itemId = path.basename(folder)
+  const name = path.basename(folder)
+  const removed = itemOfLeftFolder(name)
+  const itemId = removed ?? name
   const jobId = path.basename(path.dirname(path.dirname(folder)))
   const entry = { jobId, itemId, path: folder }
+  if (removed !== null) return { ...entry, repository: null, hasChanges: false, commits: 0 }
   const registered = known.find((each) => each.folder === folder) ?? (await registrationIn(folder))
   if (registered === null) {
     const files = (await unlessMissing(readdir(folder))) ?? []

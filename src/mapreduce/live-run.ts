@@ -99,8 +99,9 @@ export class LiveRun {
   }
 
   /** It has stopped, and is worked on again later. */
-  itemLeaves(itemId: string): void {
+  itemLeaves(itemId: string, ended: EndedItem | null = null): void {
     this.running.delete(itemId)
+    if (ended) this.#tell(ended)
     this.#changed()
   }
 
@@ -108,13 +109,13 @@ export class LiveRun {
     this.running.delete(result.id)
     this.#count(result)
     const { id: itemId, name, status, tookMs: ms } = result
-    this.recent.push({ itemId, name, status, message, ms })
-    if (this.recent.length > RECENT) this.recent.shift()
+    this.#tell({ itemId, name, status, message, ms })
     this.#changed()
   }
 
   /** Of an earlier session. */
-  restore(results: readonly ItemResult[]): void {
+  restore(total: number, results: readonly ItemResult[]): void {
+    this.#total = total
     for (const result of results) this.#count(result)
   }
 
@@ -146,6 +147,11 @@ export class LiveRun {
     }
     for (const [status, key] of Object.entries(COUNTED)) counts[key] = this.#tally[status as ItemStatus]
     return counts
+  }
+
+  #tell(ended: EndedItem): void {
+    this.recent.push(ended)
+    if (this.recent.length > RECENT) this.recent.shift()
   }
 
   #count({ id, status }: ItemResult): void {

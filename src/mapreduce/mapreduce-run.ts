@@ -64,9 +64,7 @@ export class MapreduceRun {
     this.#env = env
     this.secrets = model.secrets.flatMap((name) => env[name] || [])
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
-    this.live.restore(folder.results())
-    const items = folder.items()
-    if (items) this.live.setTotal(items.size)
+    this.live.restore(folder.items()?.size ?? 0, folder.results())
   }
 
   get model(): MapreduceModel {
@@ -180,5 +178,17 @@ export class MapreduceRun {
   /** Nothing is done in its folder any more. */
   async settle(): Promise<void> {
     while (this.#cleanUps.size > 0) await Promise.all(this.#cleanUps)
+  }
+
+  /** The run has ended: what it left, with what could not be put away before, goes. What stays is told. */
+  async remove(): Promise<string[]> {
+    const folders = await this.folders()
+    const left: string[] = []
+    for (const id of this.folder.workFolders()) {
+      const { failed } = await folders.remove(id, { keep: true })
+      if (failed !== null) left.push(`${id}: ${failed}`)
+    }
+    this.folder.remove()
+    return left
   }
 }

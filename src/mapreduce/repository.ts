@@ -65,7 +65,7 @@ export async function findRepository(git: Git, cwd: string): Promise<FoundReposi
   const repository = openRepository(git, { cwd: top }, commonDir)
   const head = await commitOf(repository, repository.main, 'HEAD')
   if (head === null) return { type: 'none', why: `the git repository ${top} has no commit yet` }
-  return { type: 'found', repository, head, prefix }
+  return { type: 'found', repository, head, prefix: prefix.replace(/\/$/, '') }
 }
 
 export function openRepository(git: Git, main: GitPlace, commonDir: string): Repository {

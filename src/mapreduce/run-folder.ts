@@ -172,9 +172,16 @@ export class RunFolder {
     return path.join(this.path, file)
   }
 
-  /** Nothing of it is needed any more. What could not be removed stays. */
+  /** Ids of items that have one. */
+  workFolders(): string[] {
+    return existsSync(this.worktrees) ? readdirSync(this.worktrees) : []
+  }
+
+  /** Nothing of it is needed any more but work folders that could not be removed. */
   remove(): void {
-    rmSync(this.path, { recursive: true, force: true, maxRetries: 2 })
+    const left = this.workFolders().length > 0
+    for (const name of left ? readdirSync(this.path).filter((one) => one !== 'worktrees') : ['.'])
+      rmSync(path.join(this.path, name), { recursive: true, force: true, maxRetries: 2 })
     this.#isLocked = false
   }
 

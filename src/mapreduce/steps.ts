@@ -341,9 +341,10 @@ export class Steps {
     const { who, budget } = this.#host
     const about = { command: index, commandType: step.type, text: step.text.slice(0, 500) }
     const rest = { ...about, resolution: 'GracefulTermination' as const, stdout: '', stderr: '' }
-    const of = `Command ${index} (${step.type}) in ${who.toLowerCase()}`
+    const of = `Command ${index} in ${who.toLowerCase()}`
+    const what = `${step.type}: ${firstLine(step.text)}`
     if (idleMs !== null) {
-      const message = `${of} printed nothing for ${formatDuration(idleMs)}`
+      const message = `${of} timed out after ${formatDuration(idleMs)} without output (${what})`
       return {
         type: 'idle',
         limitMs: idleMs,
@@ -354,12 +355,12 @@ export class Steps {
       }
     }
     if (limit.isWhole && budget) {
-      const message = `${who} timed out after ${formatDuration(budget.limitMs)}, in command ${index} (${step.type})`
+      const message = `${who} timed out after ${formatDuration(budget.limitMs)} (command ${index}, ${what})`
       const { type, limitMs, source } = budget
       return { type, limitMs, elapsedMs: this.elapsedMs, source, message, ...rest }
     }
     const limitMs = limit.ms ?? 0
-    const message = `${of} timed out after ${formatDuration(limitMs)}`
+    const message = `${of} timed out after ${formatDuration(limitMs)} (${what})`
     return { type: 'command', limitMs, elapsedMs: ownMs, source: limit.source, message, ...rest }
   }
 
@@ -403,6 +404,11 @@ export class Steps {
     if (limitMs !== undefined) this.#isLimited = limitMs !== null
     void commands.note({ events: kept, letters: [], ...(!isSame && { limitMs }) })
   }
+}
+
+function firstLine(text: string): string {
+  const [first = '', ...more] = text.trim().split('\n')
+  return more.length > 0 || first.length > 100 ? `${first.slice(0, 100)}…` : first
 }
 
 function shown({ stdout, stderr }: { stdout: string; stderr: string }) {

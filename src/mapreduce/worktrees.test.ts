@@ -12,7 +12,7 @@ import {
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { TemporaryRepository } from './fixtures/temporary-repository.ts'
-import { listItemFolders } from './left-folders.ts'
+import { cleanItemFolder, listItemFolders } from './left-folders.ts'
 
 let repository: TemporaryRepository
 beforeEach(() => {
@@ -303,25 +303,38 @@ test('read-only folders in it are removed', async () => {
   expect(existsSync(folder)).toBe(false)
 })
 
-test('E3: a folder that cannot be removed is told, listed, and in the way of the next attempt only', async () => {
+test('E3: a folder that cannot be removed is told and listed, and can be cleaned later', async () => {
+  const { env, runs, top: cwd } = repository
   const folders = await repository.open()
   const { path: folder } = await folders.create('item-1')
-  const file = path.join(folder, 'shared.txt')
-  const isRoot = process.getuid?.() === 0
-  if (isRoot) execFileSync('chattr', ['+i', file])
-  else chmodSync(path.dirname(folder), 0o555)
+  repository.write('a.txt', 'a', folder)
+  repository.write('stuck/b.ignored', 'b', folder)
+  const isRoot = process.getuid?.() === 0 // whom modes do not stop
+  const stuck = isRoot ? `${folder}.left-1/stuck/b.ignored` : path.dirname(folder)
+  if (isRoot) execFileSync('chattr', ['+i', path.join(folder, 'stuck/b.ignored')])
+  else chmodSync(stuck, 0o555)
   try {
     const { kept, failed } = await folders.remove('item-1', { keep: true })
-    expect(kept).toBeNull()
+    expect(kept?.changedFiles).toEqual(['a.txt'])
     expect(failed).toMatch(/EPERM|EACCES/)
-    await expect(folders.create('item-1')).rejects.toMatchObject({ code: 'folder_failed' })
-    const { env, runs, top: cwd } = repository
-    expect(await listItemFolders(runs, { env, cwd })).toMatchObject([{ jobId: 'j_1', itemId: 'item-1' }])
+    const listed = await listItemFolders(runs, { env, cwd })
+    expect(listed).toMatchObject([{ jobId: 'j_1', itemId: 'item-1' }])
+    if (isRoot) {
+      expect(listed).toMatchObject([{ path: `${folder}.left-1`, hasChanges: false, commits: 0 }])
+      expect(repository.worktrees()).toEqual([])
+      expect(existsSync(`${folder}.left-1/shared.txt`)).toBe(false)
+      expect((await folders.create('item-1')).path).toBe(folder) // nothing is in its way
+      expect(await folders.remove('item-1', { keep: true })).toEqual({ kept: null, failed: null })
+      expect((await cleanItemFolder(listed[0]!, { env })).failed).toMatch(/EPERM/)
+    }
   } finally {
-    if (isRoot) execFileSync('chattr', ['-i', file])
-    else chmodSync(path.dirname(folder), 0o755)
+    if (isRoot) execFileSync('chattr', ['-i', stuck])
+    else chmodSync(stuck, 0o755)
   }
-  expect((await folders.remove('item-1', { keep: true })).failed).toBeNull()
+  for (const entry of await listItemFolders(runs, { env, cwd })) {
+    expect((await cleanItemFolder(entry, { env })).failed).toBeNull()
+  }
+  expect(await listItemFolders(runs, { env, cwd })).toEqual([])
   expect(repository.worktrees()).toEqual([])
 })
 

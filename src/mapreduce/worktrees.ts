@@ -2,8 +2,8 @@
  * The folders that the items of one run work in: git worktrees of one pinned commit, or plain folders where there is
  * no repository. Owns making and removing them; when that is done is for its caller to say.
  *
- * A folder goes only after what was made in it is kept. What cannot be kept or removed stays, and is found again by
- * `listItemFolders`.
+ * A folder goes only after what was made in it is kept. What cannot be kept stays; what cannot be removed is left under
+ * another name. Both are found again by `listItemFolders`.
  */
 import { lstat, mkdir, realpath, rmdir } from 'node:fs/promises'
 import path from 'node:path'
@@ -11,7 +11,7 @@ import type { Clock } from '../core/clock.ts'
 import { assert, CurfewError } from '../core/errors.ts'
 import type { Logger } from '../core/logger.ts'
 import { SystemClock } from '../core/system-clock.ts'
-import { removeFolder } from './folder-removal.ts'
+import { moveAside, removeFolder } from './folder-removal.ts'
 import { Git } from './git.ts'
 import type { ItemWork, KeptWork } from './kept-work.ts'
 import { headOf, keepWork } from './kept-work.ts'
@@ -220,8 +220,9 @@ export async function keepItem(repository: Repository, work: ItemWork): Promise<
   }
 }
 
-/** The folder first: git takes a worktree without one off its list, whatever was destroyed in it. */
+/** git takes a worktree without a folder off its list, whatever was destroyed in it. */
 export async function removeItem(repository: Repository | null, folder: string): Promise<void> {
-  await removeFolder(folder)
+  const aside = await moveAside(folder)
   if (repository) await unregister(repository, folder)
+  if (aside !== null) await removeFolder(aside)
 }

@@ -163,6 +163,27 @@ create table {s}requests (
 ) {strict};
 create index requests_at on {s}requests (at);
 `,
+  `
+-- items that were given up; they outlive the records of their run
+create table {s}dead_letters (
+  job_id {id} not null,
+  item_id {id} not null,
+  -- open, resolved, discarded
+  state text not null,
+  error_type text not null,
+  message text not null,
+  name text not null,
+  body text not null,
+  attempts {int4} not null,
+  created_at {int8} not null,
+  updated_at {int8} not null,
+  -- the run that works on it again, and since when
+  retry_id {id},
+  retried_at {int8},
+  primary key (job_id, item_id)
+) {strict};
+create index dead_letters_over on {s}dead_letters (updated_at) where state <> 'open';
+`,
 ]
 
 export const META_TABLE =

@@ -9,6 +9,7 @@ import type { Dialect } from './dialect.ts'
 import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
 import { wholeInput } from './hot-statements.ts'
+import { LetterStatements } from './letter-statements.ts'
 import { POSTGRES_HOT } from './postgres/postgres-hot.ts'
 import { SQLITE_HOT } from './sqlite/sqlite-hot.ts'
 import type { Statement } from './statement.ts'
@@ -56,12 +57,14 @@ export type SweptTask = Pick<TaskRow, (typeof SWEPT_FIELDS)[number]>
 export class Statements {
   readonly hot: HotStatements
   readonly agents: AgentStatements
+  readonly letters: LetterStatements
   readonly #d: Dialect
 
   constructor(dialect: 'sqlite' | 'postgres') {
     this.#d = dialect === 'sqlite' ? SQLITE : POSTGRES
     this.hot = dialect === 'sqlite' ? SQLITE_HOT : POSTGRES_HOT
     this.agents = new AgentStatements(this.#d)
+    this.letters = new LetterStatements(this.#d)
   }
 
   /** The rows with these ids, locked in the order of their ids. */

@@ -40,6 +40,10 @@ const JOBS: Rows<typeof JobService> = {
   getRun: READ,
   listWorkflows: READ,
   waitWorkflow: READ,
+  listDeadLetters: READ,
+  getDeadLetter: READ,
+  discardDeadLetters: USE,
+  claimDeadLetters: USE,
 }
 
 const WORKERS: Rows<typeof WorkerService> = {

@@ -13,6 +13,7 @@ import type {
   TimeoutKind,
 } from '../core/states.ts'
 import type { TraceContext } from '../core/trace-context.ts'
+import type { DeadLetterService } from './dead-letter-view.ts'
 import type { MemberView, RunView } from './run-view.ts'
 
 /** Options of one call, checked and made whole by the caller. */
@@ -244,7 +245,7 @@ export interface StatusView {
 }
 
 /** `requestId`: of a caller who may have to ask again; what was done is not done twice. */
-export interface TaskService {
+export interface TaskService extends DeadLetterService {
   submit(request: SubmitRequest): Promise<Submitted>
   /** Ends by itself when the work has settled, or when the signal aborts. */
   watch(id: string, lastSequence: number, signal: AbortSignal): AsyncIterable<WatchView>

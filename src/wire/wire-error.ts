@@ -11,6 +11,7 @@ const CODES: Record<string, Code> = {
   read_only: Code.FailedPrecondition,
   unknown_task: Code.FailedPrecondition,
   stale_fence: Code.FailedPrecondition,
+  being_retried: Code.FailedPrecondition,
   key_conflict: Code.AlreadyExists,
   overloaded: Code.ResourceExhausted,
   too_big: Code.ResourceExhausted,

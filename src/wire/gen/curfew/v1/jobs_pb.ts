@@ -6,7 +6,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Attempt, Event, Explanation, Member, Run, TraceContext, Work } from "./work_pb.ts";
+import type { Attempt, DeadLetter, Event, Explanation, Member, Run, TraceContext, Work } from "./work_pb.ts";
 import { file_curfew_v1_work } from "./work_pb.ts";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
@@ -16,7 +16,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file curfew/v1/jobs.proto.
  */
 export const file_curfew_v1_jobs: GenFile = /*@__PURE__*/
-  fileDesc("ChRjdXJmZXcvdjEvam9icy5wcm90bxIJY3VyZmV3LnYxIp8CCg1TdWJtaXRSZXF1ZXN0EhQKCmRlZmluaXRpb24YASABKAlIABIOCgR0YXNrGAIgASgJSAASDwoFYWdlbnQYAyABKAlIABISCgh3b3JrZmxvdxgEIAEoCUgAEiUKBWlucHV0GAUgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhAKA2tleRgGIAEoCUgBiAEBEhQKB3RpbWVvdXQYByABKAlIAogBARISCgVkZWxheRgIIAEoCUgDiAEBEiYKBXRyYWNlGAkgASgLMhcuY3VyZmV3LnYxLlRyYWNlQ29udGV4dBISCgpyZXF1ZXN0X2lkGAogASgJQgYKBHdoYXRCBgoEX2tleUIKCghfdGltZW91dEIICgZfZGVsYXkiPAoOU3VibWl0UmVzcG9uc2USCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIQCghleGlzdGluZxgDIAEoCCLIAQoPU2NoZWR1bGVSZXF1ZXN0EgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRInCgZwb2xpY3kYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhIKCGRlbGF5X21zGAQgASgBSAASEgoIc3RhcnRfYXQYBSABKAFIABIhCgV0YXNrcxgGIAMoCzISLmN1cmZldy52MS5OZXdXb3JrEhIKBXRpdGxlGAcgASgJSAGIAQFCBwoFc3RhcnRCCAoGX3RpdGxlIj4KB05ld1dvcmsSDQoFaW5wdXQYASABKAkSEAoDa2V5GAIgASgJSACIAQESCgoCaWQYAyABKAlCBgoEX2tleSI3ChBTY2hlZHVsZVJlc3BvbnNlEiMKBXRhc2tzGAEgAygLMhQuY3VyZmV3LnYxLlNjaGVkdWxlZCIpCglTY2hlZHVsZWQSCgoCaWQYASABKAkSEAoIZXhpc3RpbmcYAiABKAgiGAoKR2V0UmVxdWVzdBIKCgJpZBgBIAEoCSIsCgtHZXRSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsilgIKC0xpc3RSZXF1ZXN0EhAKCHN0YXR1c2VzGAEgAygJEhEKBG5hbWUYAiABKAlIAIgBARISCgVxdWV1ZRgDIAEoCUgBiAEBEhkKDHRpbWVvdXRfa2luZBgEIAEoCUgCiAEBEhEKBGtpbmQYBSABKAlIA4gBARIWCglwYXJlbnRfaWQYBiABKAlIBIgBARITCgZwYXJrZWQYByABKAhIBYgBARITCgZjdXJzb3IYCCABKAlIBogBARINCgVsaW1pdBgJIAEoBUIHCgVfbmFtZUIICgZfcXVldWVCDwoNX3RpbWVvdXRfa2luZEIHCgVfa2luZEIMCgpfcGFyZW50X2lkQgkKB19wYXJrZWRCCQoHX2N1cnNvciJOCgxMaXN0UmVzcG9uc2USHgoFd29ya3MYASADKAsyDy5jdXJmZXcudjEuV29yaxITCgZjdXJzb3IYAiABKAlIAIgBAUIJCgdfY3Vyc29yIkEKC1dhaXRSZXF1ZXN0EgoKAmlkGAEgASgJEhcKCnRpbWVvdXRfbXMYAiABKAFIAIgBAUINCgtfdGltZW91dF9tcyJeCgxXYWl0UmVzcG9uc2USDwoHc2V0dGxlZBgBIAEoCBITCgZvdXRwdXQYAiABKAlIAIgBARIdCgR3b3JrGAMgASgLMg8uY3VyZmV3LnYxLldvcmtCCQoHX291dHB1dCIxCgxXYXRjaFJlcXVlc3QSCgoCaWQYASABKAkSFQoNbGFzdF9zZXF1ZW5jZRgCIAEoBSKYAQoNV2F0Y2hSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsSIAoGZXZlbnRzGAIgAygLMhAuY3VyZmV3LnYxLkV2ZW50EhUKDWxhc3Rfc2VxdWVuY2UYAyABKAUSEQoJdHJ1bmNhdGVkGAQgASgIEg0KBWZpbmFsGAUgASgIEg0KBWJlbG93GAYgASgIIjQKDUNhbmNlbFJlcXVlc3QSDgoGam9iX2lkGAEgASgJEhMKC2ZlbmNlX3Rva2VuGAIgASgDIiAKDkNhbmNlbFJlc3BvbnNlEg4KBnN0YXR1cxgBIAEoCSKMAQobU2luZ2xlV29ya2Zsb3dDYW5jZWxSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRITCgt3b3JrZmxvd19pZBgCIAEoCRIeChFjYW5jZWxfZGVwZW5kZW50cxgDIAEoCEgAiAEBEhIKCnJlcXVlc3RfaWQYBCABKAlCFAoSX2NhbmNlbF9kZXBlbmRlbnRzImcKHFNpbmdsZVdvcmtmbG93Q2FuY2VsUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEhMKC3dvcmtmbG93X2lkGAIgASgJEg4KBnN0YXR1cxgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJIj4KDUV4dGVuZFJlcXVlc3QSCgoCaWQYASABKAkSDQoFYnlfbXMYAiABKAESEgoKcmVxdWVzdF9pZBgDIAEoCSI6Cg5FeHRlbmRSZXNwb25zZRIYCgtkZWFkbGluZV9hdBgBIAEoAUgAiAEBQg4KDF9kZWFkbGluZV9hdCJkCg1TaWduYWxSZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSJQoFdmFsdWUYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKcmVxdWVzdF9pZBgEIAEoCSIQCg5TaWduYWxSZXNwb25zZSIvCg1SZXN1bWVSZXF1ZXN0EgoKAmlkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkiEAoOUmVzdW1lUmVzcG9uc2UiHAoORXhwbGFpblJlcXVlc3QSCgoCaWQYASABKAkiPgoPRXhwbGFpblJlc3BvbnNlEisKC2V4cGxhbmF0aW9uGAEgASgLMhYuY3VyZmV3LnYxLkV4cGxhbmF0aW9uIh8KEUxpc3RFdmVudHNSZXF1ZXN0EgoKAmlkGAEgASgJIjYKEkxpc3RFdmVudHNSZXNwb25zZRIgCgZldmVudHMYASADKAsyEC5jdXJmZXcudjEuRXZlbnQiIQoTTGlzdEF0dGVtcHRzUmVxdWVzdBIKCgJpZBgBIAEoCSI8ChRMaXN0QXR0ZW1wdHNSZXNwb25zZRIkCghhdHRlbXB0cxgBIAMoCzISLmN1cmZldy52MS5BdHRlbXB0IhsKDUdldFJ1blJlcXVlc3QSCgoCaWQYASABKAkiLQoOR2V0UnVuUmVzcG9uc2USGwoDcnVuGAEgASgLMg4uY3VyZmV3LnYxLlJ1biImChRMaXN0V29ya2Zsb3dzUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiPQoVTGlzdFdvcmtmbG93c1Jlc3BvbnNlEiQKCXdvcmtmbG93cxgBIAMoCzIRLmN1cmZldy52MS5NZW1iZXIiYgoTV2FpdFdvcmtmbG93UmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEwoLd29ya2Zsb3dfaWQYAiABKAkSFwoKdGltZW91dF9tcxgDIAEoAUgAiAEBQg0KC190aW1lb3V0X21zIjsKFFdhaXRXb3JrZmxvd1Jlc3BvbnNlEiMKCHdvcmtmbG93GAEgASgLMhEuY3VyZmV3LnYxLk1lbWJlcjK6CQoKSm9iU2VydmljZRI9CgZTdWJtaXQSGC5jdXJmZXcudjEuU3VibWl0UmVxdWVzdBoZLmN1cmZldy52MS5TdWJtaXRSZXNwb25zZRJDCghTY2hlZHVsZRIaLmN1cmZldy52MS5TY2hlZHVsZVJlcXVlc3QaGy5jdXJmZXcudjEuU2NoZWR1bGVSZXNwb25zZRI5CgNHZXQSFS5jdXJmZXcudjEuR2V0UmVxdWVzdBoWLmN1cmZldy52MS5HZXRSZXNwb25zZSIDkAIBEjwKBExpc3QSFi5jdXJmZXcudjEuTGlzdFJlcXVlc3QaFy5jdXJmZXcudjEuTGlzdFJlc3BvbnNlIgOQAgESNwoEV2FpdBIWLmN1cmZldy52MS5XYWl0UmVxdWVzdBoXLmN1cmZldy52MS5XYWl0UmVzcG9uc2USPAoFV2F0Y2gSFy5jdXJmZXcudjEuV2F0Y2hSZXF1ZXN0GhguY3VyZmV3LnYxLldhdGNoUmVzcG9uc2UwARI9CgZDYW5jZWwSGC5jdXJmZXcudjEuQ2FuY2VsUmVxdWVzdBoZLmN1cmZldy52MS5DYW5jZWxSZXNwb25zZRJhCg5DYW5jZWxXb3JrZmxvdxImLmN1cmZldy52MS5TaW5nbGVXb3JrZmxvd0NhbmNlbFJlcXVlc3QaJy5jdXJmZXcudjEuU2luZ2xlV29ya2Zsb3dDYW5jZWxSZXNwb25zZRI9CgZFeHRlbmQSGC5jdXJmZXcudjEuRXh0ZW5kUmVxdWVzdBoZLmN1cmZldy52MS5FeHRlbmRSZXNwb25zZRI9CgZTaWduYWwSGC5jdXJmZXcudjEuU2lnbmFsUmVxdWVzdBoZLmN1cmZldy52MS5TaWduYWxSZXNwb25zZRI9CgZSZXN1bWUSGC5jdXJmZXcudjEuUmVzdW1lUmVxdWVzdBoZLmN1cmZldy52MS5SZXN1bWVSZXNwb25zZRJFCgdFeHBsYWluEhkuY3VyZmV3LnYxLkV4cGxhaW5SZXF1ZXN0GhouY3VyZmV3LnYxLkV4cGxhaW5SZXNwb25zZSIDkAIBEk4KCkxpc3RFdmVudHMSHC5jdXJmZXcudjEuTGlzdEV2ZW50c1JlcXVlc3QaHS5jdXJmZXcudjEuTGlzdEV2ZW50c1Jlc3BvbnNlIgOQAgESVAoMTGlzdEF0dGVtcHRzEh4uY3VyZmV3LnYxLkxpc3RBdHRlbXB0c1JlcXVlc3QaHy5jdXJmZXcudjEuTGlzdEF0dGVtcHRzUmVzcG9uc2UiA5ACARJCCgZHZXRSdW4SGC5jdXJmZXcudjEuR2V0UnVuUmVxdWVzdBoZLmN1cmZldy52MS5HZXRSdW5SZXNwb25zZSIDkAIBElcKDUxpc3RXb3JrZmxvd3MSHy5jdXJmZXcudjEuTGlzdFdvcmtmbG93c1JlcXVlc3QaIC5jdXJmZXcudjEuTGlzdFdvcmtmbG93c1Jlc3BvbnNlIgOQAgESTwoMV2FpdFdvcmtmbG93Eh4uY3VyZmV3LnYxLldhaXRXb3JrZmxvd1JlcXVlc3QaHy5jdXJmZXcudjEuV2FpdFdvcmtmbG93UmVzcG9uc2ViBnByb3RvMw", [file_curfew_v1_work, file_google_protobuf_struct]);
+  fileDesc("ChRjdXJmZXcvdjEvam9icy5wcm90bxIJY3VyZmV3LnYxIp8CCg1TdWJtaXRSZXF1ZXN0EhQKCmRlZmluaXRpb24YASABKAlIABIOCgR0YXNrGAIgASgJSAASDwoFYWdlbnQYAyABKAlIABISCgh3b3JrZmxvdxgEIAEoCUgAEiUKBWlucHV0GAUgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhAKA2tleRgGIAEoCUgBiAEBEhQKB3RpbWVvdXQYByABKAlIAogBARISCgVkZWxheRgIIAEoCUgDiAEBEiYKBXRyYWNlGAkgASgLMhcuY3VyZmV3LnYxLlRyYWNlQ29udGV4dBISCgpyZXF1ZXN0X2lkGAogASgJQgYKBHdoYXRCBgoEX2tleUIKCghfdGltZW91dEIICgZfZGVsYXkiPAoOU3VibWl0UmVzcG9uc2USCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIQCghleGlzdGluZxgDIAEoCCLIAQoPU2NoZWR1bGVSZXF1ZXN0EgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRInCgZwb2xpY3kYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhIKCGRlbGF5X21zGAQgASgBSAASEgoIc3RhcnRfYXQYBSABKAFIABIhCgV0YXNrcxgGIAMoCzISLmN1cmZldy52MS5OZXdXb3JrEhIKBXRpdGxlGAcgASgJSAGIAQFCBwoFc3RhcnRCCAoGX3RpdGxlIj4KB05ld1dvcmsSDQoFaW5wdXQYASABKAkSEAoDa2V5GAIgASgJSACIAQESCgoCaWQYAyABKAlCBgoEX2tleSI3ChBTY2hlZHVsZVJlc3BvbnNlEiMKBXRhc2tzGAEgAygLMhQuY3VyZmV3LnYxLlNjaGVkdWxlZCIpCglTY2hlZHVsZWQSCgoCaWQYASABKAkSEAoIZXhpc3RpbmcYAiABKAgiGAoKR2V0UmVxdWVzdBIKCgJpZBgBIAEoCSIsCgtHZXRSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsilgIKC0xpc3RSZXF1ZXN0EhAKCHN0YXR1c2VzGAEgAygJEhEKBG5hbWUYAiABKAlIAIgBARISCgVxdWV1ZRgDIAEoCUgBiAEBEhkKDHRpbWVvdXRfa2luZBgEIAEoCUgCiAEBEhEKBGtpbmQYBSABKAlIA4gBARIWCglwYXJlbnRfaWQYBiABKAlIBIgBARITCgZwYXJrZWQYByABKAhIBYgBARITCgZjdXJzb3IYCCABKAlIBogBARINCgVsaW1pdBgJIAEoBUIHCgVfbmFtZUIICgZfcXVldWVCDwoNX3RpbWVvdXRfa2luZEIHCgVfa2luZEIMCgpfcGFyZW50X2lkQgkKB19wYXJrZWRCCQoHX2N1cnNvciJOCgxMaXN0UmVzcG9uc2USHgoFd29ya3MYASADKAsyDy5jdXJmZXcudjEuV29yaxITCgZjdXJzb3IYAiABKAlIAIgBAUIJCgdfY3Vyc29yIkEKC1dhaXRSZXF1ZXN0EgoKAmlkGAEgASgJEhcKCnRpbWVvdXRfbXMYAiABKAFIAIgBAUINCgtfdGltZW91dF9tcyJeCgxXYWl0UmVzcG9uc2USDwoHc2V0dGxlZBgBIAEoCBITCgZvdXRwdXQYAiABKAlIAIgBARIdCgR3b3JrGAMgASgLMg8uY3VyZmV3LnYxLldvcmtCCQoHX291dHB1dCIxCgxXYXRjaFJlcXVlc3QSCgoCaWQYASABKAkSFQoNbGFzdF9zZXF1ZW5jZRgCIAEoBSKYAQoNV2F0Y2hSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsSIAoGZXZlbnRzGAIgAygLMhAuY3VyZmV3LnYxLkV2ZW50EhUKDWxhc3Rfc2VxdWVuY2UYAyABKAUSEQoJdHJ1bmNhdGVkGAQgASgIEg0KBWZpbmFsGAUgASgIEg0KBWJlbG93GAYgASgIIjQKDUNhbmNlbFJlcXVlc3QSDgoGam9iX2lkGAEgASgJEhMKC2ZlbmNlX3Rva2VuGAIgASgDIiAKDkNhbmNlbFJlc3BvbnNlEg4KBnN0YXR1cxgBIAEoCSKMAQobU2luZ2xlV29ya2Zsb3dDYW5jZWxSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRITCgt3b3JrZmxvd19pZBgCIAEoCRIeChFjYW5jZWxfZGVwZW5kZW50cxgDIAEoCEgAiAEBEhIKCnJlcXVlc3RfaWQYBCABKAlCFAoSX2NhbmNlbF9kZXBlbmRlbnRzImcKHFNpbmdsZVdvcmtmbG93Q2FuY2VsUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEhMKC3dvcmtmbG93X2lkGAIgASgJEg4KBnN0YXR1cxgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJIj4KDUV4dGVuZFJlcXVlc3QSCgoCaWQYASABKAkSDQoFYnlfbXMYAiABKAESEgoKcmVxdWVzdF9pZBgDIAEoCSI6Cg5FeHRlbmRSZXNwb25zZRIYCgtkZWFkbGluZV9hdBgBIAEoAUgAiAEBQg4KDF9kZWFkbGluZV9hdCJkCg1TaWduYWxSZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSJQoFdmFsdWUYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKcmVxdWVzdF9pZBgEIAEoCSIQCg5TaWduYWxSZXNwb25zZSIvCg1SZXN1bWVSZXF1ZXN0EgoKAmlkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkiEAoOUmVzdW1lUmVzcG9uc2UiHAoORXhwbGFpblJlcXVlc3QSCgoCaWQYASABKAkiPgoPRXhwbGFpblJlc3BvbnNlEisKC2V4cGxhbmF0aW9uGAEgASgLMhYuY3VyZmV3LnYxLkV4cGxhbmF0aW9uIh8KEUxpc3RFdmVudHNSZXF1ZXN0EgoKAmlkGAEgASgJIjYKEkxpc3RFdmVudHNSZXNwb25zZRIgCgZldmVudHMYASADKAsyEC5jdXJmZXcudjEuRXZlbnQiIQoTTGlzdEF0dGVtcHRzUmVxdWVzdBIKCgJpZBgBIAEoCSI8ChRMaXN0QXR0ZW1wdHNSZXNwb25zZRIkCghhdHRlbXB0cxgBIAMoCzISLmN1cmZldy52MS5BdHRlbXB0IhsKDUdldFJ1blJlcXVlc3QSCgoCaWQYASABKAkiLQoOR2V0UnVuUmVzcG9uc2USGwoDcnVuGAEgASgLMg4uY3VyZmV3LnYxLlJ1biImChRMaXN0V29ya2Zsb3dzUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiPQoVTGlzdFdvcmtmbG93c1Jlc3BvbnNlEiQKCXdvcmtmbG93cxgBIAMoCzIRLmN1cmZldy52MS5NZW1iZXIiYgoTV2FpdFdvcmtmbG93UmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEwoLd29ya2Zsb3dfaWQYAiABKAkSFwoKdGltZW91dF9tcxgDIAEoAUgAiAEBQg0KC190aW1lb3V0X21zIjsKFFdhaXRXb3JrZmxvd1Jlc3BvbnNlEiMKCHdvcmtmbG93GAEgASgLMhEuY3VyZmV3LnYxLk1lbWJlciLhAQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBITCgZqb2JfaWQYASABKAlIAIgBARISCgVzdGF0ZRgCIAEoCUgBiAEBEhcKCmVycm9yX3R5cGUYAyABKAlIAogBARIVCghyZXRyeV9pZBgEIAEoCUgDiAEBEg4KBmJvZGllcxgFIAEoCBITCgZjdXJzb3IYBiABKAlIBIgBARINCgVsaW1pdBgHIAEoBUIJCgdfam9iX2lkQggKBl9zdGF0ZUINCgtfZXJyb3JfdHlwZUILCglfcmV0cnlfaWRCCQoHX2N1cnNvciJhChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRImCgdsZXR0ZXJzGAEgAygLMhUuY3VyZmV3LnYxLkRlYWRMZXR0ZXISEwoGY3Vyc29yGAIgASgJSACIAQFCCQoHX2N1cnNvciI3ChRHZXREZWFkTGV0dGVyUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSI+ChVHZXREZWFkTGV0dGVyUmVzcG9uc2USJQoGbGV0dGVyGAEgASgLMhUuY3VyZmV3LnYxLkRlYWRMZXR0ZXIiXAoQRGVhZExldHRlckNob2ljZRIOCgZqb2JfaWQYASABKAkSEAoIaXRlbV9pZHMYAiADKAkSFwoKZXJyb3JfdHlwZRgDIAEoCUgAiAEBQg0KC19lcnJvcl90eXBlIkgKGURpc2NhcmREZWFkTGV0dGVyc1JlcXVlc3QSKwoGY2hvaWNlGAEgASgLMhsuY3VyZmV3LnYxLkRlYWRMZXR0ZXJDaG9pY2UiKwoaRGlzY2FyZERlYWRMZXR0ZXJzUmVzcG9uc2USDQoFY291bnQYASABKAUiWAoXQ2xhaW1EZWFkTGV0dGVyc1JlcXVlc3QSKwoGY2hvaWNlGAEgASgLMhsuY3VyZmV3LnYxLkRlYWRMZXR0ZXJDaG9pY2USEAoIcmV0cnlfaWQYAiABKAkiKQoYQ2xhaW1EZWFkTGV0dGVyc1Jlc3BvbnNlEg0KBWNvdW50GAEgASgFMrIMCgpKb2JTZXJ2aWNlEj0KBlN1Ym1pdBIYLmN1cmZldy52MS5TdWJtaXRSZXF1ZXN0GhkuY3VyZmV3LnYxLlN1Ym1pdFJlc3BvbnNlEkMKCFNjaGVkdWxlEhouY3VyZmV3LnYxLlNjaGVkdWxlUmVxdWVzdBobLmN1cmZldy52MS5TY2hlZHVsZVJlc3BvbnNlEjkKA0dldBIVLmN1cmZldy52MS5HZXRSZXF1ZXN0GhYuY3VyZmV3LnYxLkdldFJlc3BvbnNlIgOQAgESPAoETGlzdBIWLmN1cmZldy52MS5MaXN0UmVxdWVzdBoXLmN1cmZldy52MS5MaXN0UmVzcG9uc2UiA5ACARI3CgRXYWl0EhYuY3VyZmV3LnYxLldhaXRSZXF1ZXN0GhcuY3VyZmV3LnYxLldhaXRSZXNwb25zZRI8CgVXYXRjaBIXLmN1cmZldy52MS5XYXRjaFJlcXVlc3QaGC5jdXJmZXcudjEuV2F0Y2hSZXNwb25zZTABEj0KBkNhbmNlbBIYLmN1cmZldy52MS5DYW5jZWxSZXF1ZXN0GhkuY3VyZmV3LnYxLkNhbmNlbFJlc3BvbnNlEmEKDkNhbmNlbFdvcmtmbG93EiYuY3VyZmV3LnYxLlNpbmdsZVdvcmtmbG93Q2FuY2VsUmVxdWVzdBonLmN1cmZldy52MS5TaW5nbGVXb3JrZmxvd0NhbmNlbFJlc3BvbnNlEj0KBkV4dGVuZBIYLmN1cmZldy52MS5FeHRlbmRSZXF1ZXN0GhkuY3VyZmV3LnYxLkV4dGVuZFJlc3BvbnNlEj0KBlNpZ25hbBIYLmN1cmZldy52MS5TaWduYWxSZXF1ZXN0GhkuY3VyZmV3LnYxLlNpZ25hbFJlc3BvbnNlEj0KBlJlc3VtZRIYLmN1cmZldy52MS5SZXN1bWVSZXF1ZXN0GhkuY3VyZmV3LnYxLlJlc3VtZVJlc3BvbnNlEkUKB0V4cGxhaW4SGS5jdXJmZXcudjEuRXhwbGFpblJlcXVlc3QaGi5jdXJmZXcudjEuRXhwbGFpblJlc3BvbnNlIgOQAgESTgoKTGlzdEV2ZW50cxIcLmN1cmZldy52MS5MaXN0RXZlbnRzUmVxdWVzdBodLmN1cmZldy52MS5MaXN0RXZlbnRzUmVzcG9uc2UiA5ACARJUCgxMaXN0QXR0ZW1wdHMSHi5jdXJmZXcudjEuTGlzdEF0dGVtcHRzUmVxdWVzdBofLmN1cmZldy52MS5MaXN0QXR0ZW1wdHNSZXNwb25zZSIDkAIBEkIKBkdldFJ1bhIYLmN1cmZldy52MS5HZXRSdW5SZXF1ZXN0GhkuY3VyZmV3LnYxLkdldFJ1blJlc3BvbnNlIgOQAgESVwoNTGlzdFdvcmtmbG93cxIfLmN1cmZldy52MS5MaXN0V29ya2Zsb3dzUmVxdWVzdBogLmN1cmZldy52MS5MaXN0V29ya2Zsb3dzUmVzcG9uc2UiA5ACARJPCgxXYWl0V29ya2Zsb3cSHi5jdXJmZXcudjEuV2FpdFdvcmtmbG93UmVxdWVzdBofLmN1cmZldy52MS5XYWl0V29ya2Zsb3dSZXNwb25zZRJdCg9MaXN0RGVhZExldHRlcnMSIS5jdXJmZXcudjEuTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBoiLmN1cmZldy52MS5MaXN0RGVhZExldHRlcnNSZXNwb25zZSIDkAIBElcKDUdldERlYWRMZXR0ZXISHy5jdXJmZXcudjEuR2V0RGVhZExldHRlclJlcXVlc3QaIC5jdXJmZXcudjEuR2V0RGVhZExldHRlclJlc3BvbnNlIgOQAgESYQoSRGlzY2FyZERlYWRMZXR0ZXJzEiQuY3VyZmV3LnYxLkRpc2NhcmREZWFkTGV0dGVyc1JlcXVlc3QaJS5jdXJmZXcudjEuRGlzY2FyZERlYWRMZXR0ZXJzUmVzcG9uc2USWwoQQ2xhaW1EZWFkTGV0dGVycxIiLmN1cmZldy52MS5DbGFpbURlYWRMZXR0ZXJzUmVxdWVzdBojLmN1cmZldy52MS5DbGFpbURlYWRMZXR0ZXJzUmVzcG9uc2ViBnByb3RvMw", [file_curfew_v1_work, file_google_protobuf_struct]);
 
 /**
  * @generated from message curfew.v1.SubmitRequest
@@ -950,6 +950,228 @@ export const WaitWorkflowResponseSchema: GenMessage<WaitWorkflowResponse> = /*@_
   messageDesc(file_curfew_v1_jobs, 35);
 
 /**
+ * @generated from message curfew.v1.ListDeadLettersRequest
+ */
+export type ListDeadLettersRequest = Message<"curfew.v1.ListDeadLettersRequest"> & {
+  /**
+   * @generated from field: optional string job_id = 1;
+   */
+  jobId?: string | undefined;
+
+  /**
+   * open, resolved or discarded.
+   *
+   * @generated from field: optional string state = 2;
+   */
+  state?: string | undefined;
+
+  /**
+   * timeout, failure, conflict or lost.
+   *
+   * @generated from field: optional string error_type = 3;
+   */
+  errorType?: string | undefined;
+
+  /**
+   * Only what this run works on again.
+   *
+   * @generated from field: optional string retry_id = 4;
+   */
+  retryId?: string | undefined;
+
+  /**
+   * With their bodies: at most 50 then.
+   *
+   * @generated from field: bool bodies = 5;
+   */
+  bodies: boolean;
+
+  /**
+   * @generated from field: optional string cursor = 6;
+   */
+  cursor?: string | undefined;
+
+  /**
+   * @generated from field: int32 limit = 7;
+   */
+  limit: number;
+};
+
+/**
+ * Describes the message curfew.v1.ListDeadLettersRequest.
+ * Use `create(ListDeadLettersRequestSchema)` to create a new message.
+ */
+export const ListDeadLettersRequestSchema: GenMessage<ListDeadLettersRequest> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 36);
+
+/**
+ * @generated from message curfew.v1.ListDeadLettersResponse
+ */
+export type ListDeadLettersResponse = Message<"curfew.v1.ListDeadLettersResponse"> & {
+  /**
+   * @generated from field: repeated curfew.v1.DeadLetter letters = 1;
+   */
+  letters: DeadLetter[];
+
+  /**
+   * @generated from field: optional string cursor = 2;
+   */
+  cursor?: string | undefined;
+};
+
+/**
+ * Describes the message curfew.v1.ListDeadLettersResponse.
+ * Use `create(ListDeadLettersResponseSchema)` to create a new message.
+ */
+export const ListDeadLettersResponseSchema: GenMessage<ListDeadLettersResponse> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 37);
+
+/**
+ * @generated from message curfew.v1.GetDeadLetterRequest
+ */
+export type GetDeadLetterRequest = Message<"curfew.v1.GetDeadLetterRequest"> & {
+  /**
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * @generated from field: string item_id = 2;
+   */
+  itemId: string;
+};
+
+/**
+ * Describes the message curfew.v1.GetDeadLetterRequest.
+ * Use `create(GetDeadLetterRequestSchema)` to create a new message.
+ */
+export const GetDeadLetterRequestSchema: GenMessage<GetDeadLetterRequest> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 38);
+
+/**
+ * @generated from message curfew.v1.GetDeadLetterResponse
+ */
+export type GetDeadLetterResponse = Message<"curfew.v1.GetDeadLetterResponse"> & {
+  /**
+   * @generated from field: curfew.v1.DeadLetter letter = 1;
+   */
+  letter?: DeadLetter | undefined;
+};
+
+/**
+ * Describes the message curfew.v1.GetDeadLetterResponse.
+ * Use `create(GetDeadLetterResponseSchema)` to create a new message.
+ */
+export const GetDeadLetterResponseSchema: GenMessage<GetDeadLetterResponse> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 39);
+
+/**
+ * Which of the dead letters of a job are meant.
+ *
+ * @generated from message curfew.v1.DeadLetterChoice
+ */
+export type DeadLetterChoice = Message<"curfew.v1.DeadLetterChoice"> & {
+  /**
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * None: all of them.
+   *
+   * @generated from field: repeated string item_ids = 2;
+   */
+  itemIds: string[];
+
+  /**
+   * @generated from field: optional string error_type = 3;
+   */
+  errorType?: string | undefined;
+};
+
+/**
+ * Describes the message curfew.v1.DeadLetterChoice.
+ * Use `create(DeadLetterChoiceSchema)` to create a new message.
+ */
+export const DeadLetterChoiceSchema: GenMessage<DeadLetterChoice> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 40);
+
+/**
+ * @generated from message curfew.v1.DiscardDeadLettersRequest
+ */
+export type DiscardDeadLettersRequest = Message<"curfew.v1.DiscardDeadLettersRequest"> & {
+  /**
+   * @generated from field: curfew.v1.DeadLetterChoice choice = 1;
+   */
+  choice?: DeadLetterChoice | undefined;
+};
+
+/**
+ * Describes the message curfew.v1.DiscardDeadLettersRequest.
+ * Use `create(DiscardDeadLettersRequestSchema)` to create a new message.
+ */
+export const DiscardDeadLettersRequestSchema: GenMessage<DiscardDeadLettersRequest> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 41);
+
+/**
+ * @generated from message curfew.v1.DiscardDeadLettersResponse
+ */
+export type DiscardDeadLettersResponse = Message<"curfew.v1.DiscardDeadLettersResponse"> & {
+  /**
+   * @generated from field: int32 count = 1;
+   */
+  count: number;
+};
+
+/**
+ * Describes the message curfew.v1.DiscardDeadLettersResponse.
+ * Use `create(DiscardDeadLettersResponseSchema)` to create a new message.
+ */
+export const DiscardDeadLettersResponseSchema: GenMessage<DiscardDeadLettersResponse> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 42);
+
+/**
+ * @generated from message curfew.v1.ClaimDeadLettersRequest
+ */
+export type ClaimDeadLettersRequest = Message<"curfew.v1.ClaimDeadLettersRequest"> & {
+  /**
+   * @generated from field: curfew.v1.DeadLetterChoice choice = 1;
+   */
+  choice?: DeadLetterChoice | undefined;
+
+  /**
+   * The id that the run will have.
+   *
+   * @generated from field: string retry_id = 2;
+   */
+  retryId: string;
+};
+
+/**
+ * Describes the message curfew.v1.ClaimDeadLettersRequest.
+ * Use `create(ClaimDeadLettersRequestSchema)` to create a new message.
+ */
+export const ClaimDeadLettersRequestSchema: GenMessage<ClaimDeadLettersRequest> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 43);
+
+/**
+ * @generated from message curfew.v1.ClaimDeadLettersResponse
+ */
+export type ClaimDeadLettersResponse = Message<"curfew.v1.ClaimDeadLettersResponse"> & {
+  /**
+   * @generated from field: int32 count = 1;
+   */
+  count: number;
+};
+
+/**
+ * Describes the message curfew.v1.ClaimDeadLettersResponse.
+ * Use `create(ClaimDeadLettersResponseSchema)` to create a new message.
+ */
+export const ClaimDeadLettersResponseSchema: GenMessage<ClaimDeadLettersResponse> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 44);
+
+/**
  * @generated from service curfew.v1.JobService
  */
 export const JobService: GenService<{
@@ -1101,6 +1323,42 @@ export const JobService: GenService<{
     methodKind: "unary";
     input: typeof WaitWorkflowRequestSchema;
     output: typeof WaitWorkflowResponseSchema;
+  },
+  /**
+   * Items of a map-reduce that were given up: by job, the newest first, then by item.
+   *
+   * @generated from rpc curfew.v1.JobService.ListDeadLetters
+   */
+  listDeadLetters: {
+    methodKind: "unary";
+    input: typeof ListDeadLettersRequestSchema;
+    output: typeof ListDeadLettersResponseSchema;
+  },
+  /**
+   * @generated from rpc curfew.v1.JobService.GetDeadLetter
+   */
+  getDeadLetter: {
+    methodKind: "unary";
+    input: typeof GetDeadLetterRequestSchema;
+    output: typeof GetDeadLetterResponseSchema;
+  },
+  /**
+   * @generated from rpc curfew.v1.JobService.DiscardDeadLetters
+   */
+  discardDeadLetters: {
+    methodKind: "unary";
+    input: typeof DiscardDeadLettersRequestSchema;
+    output: typeof DiscardDeadLettersResponseSchema;
+  },
+  /**
+   * Says that a run works on them again, before it is started. Refused while another one does.
+   *
+   * @generated from rpc curfew.v1.JobService.ClaimDeadLetters
+   */
+  claimDeadLetters: {
+    methodKind: "unary";
+    input: typeof ClaimDeadLettersRequestSchema;
+    output: typeof ClaimDeadLettersResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_curfew_v1_jobs, 0);

@@ -17,7 +17,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file curfew/v1/work.proto.
  */
 export const file_curfew_v1_work: GenFile = /*@__PURE__*/
-  fileDesc("ChRjdXJmZXcvdjEvd29yay5wcm90bxIJY3VyZmV3LnYxIqUBCgdGYWlsdXJlEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIRCglyZXRyeWFibGUYAyABKAgSJwoHZGV0YWlscxgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIhCgVjYXVzZRgFIAEoCzISLmN1cmZldy52MS5GYWlsdXJlEhIKBXN0YWNrGAYgASgJSACIAQFCCAoGX3N0YWNrInIKCFByb2dyZXNzEhUKCGZyYWN0aW9uGAEgASgBSACIAQESFgoJY29tcGxldGVkGAIgASgBSAGIAQESEgoFdG90YWwYAyABKAFIAogBAUILCglfZnJhY3Rpb25CDAoKX2NvbXBsZXRlZEIICgZfdG90YWwihwYKBFdvcmsSCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIMCgRuYW1lGAMgASgJEhIKBXRpdGxlGAQgASgJSACIAQESDQoFcXVldWUYBSABKAkSEAoIcHJpb3JpdHkYBiABKAUSEAoDa2V5GAcgASgJSAGIAQESDgoGc3RhdHVzGAggASgJEg8KB3NldHRsZWQYCSABKAgSEwoGcGFya2VkGAogASgJSAKIAQESEAoIYXR0ZW1wdHMYCyABKAUSEgoKY3JlYXRlZF9hdBgMIAEoARIQCghzdGFydF9hdBgNIAEoARIXCgpzdGFydGVkX2F0GA4gASgBSAOIAQESFQoIZW5kZWRfYXQYDyABKAFIBIgBARIYCgtkZWFkbGluZV9hdBgQIAEoAUgFiAEBEiAKE2F0dGVtcHRfZGVhZGxpbmVfYXQYESABKAFIBogBARIZCgx0aW1lb3V0X2tpbmQYEiABKAlIB4gBARIXCgp0aW1lb3V0X21zGBMgASgBSAiIAQESIwoHZmFpbHVyZRgUIAEoCzISLmN1cmZldy52MS5GYWlsdXJlEhQKB3JlY2VpcHQYFSABKAlICYgBARIlCghwcm9ncmVzcxgWIAEoCzITLmN1cmZldy52MS5Qcm9ncmVzcxInCgdkZXRhaWxzGBcgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEiYKBm91dHB1dBgYIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIWCglwYXJlbnRfaWQYGSABKAlICogBARISCgV0cmFjZRgaIAEoCUgLiAEBQggKBl90aXRsZUIGCgRfa2V5QgkKB19wYXJrZWRCDQoLX3N0YXJ0ZWRfYXRCCwoJX2VuZGVkX2F0Qg4KDF9kZWFkbGluZV9hdEIWChRfYXR0ZW1wdF9kZWFkbGluZV9hdEIPCg1fdGltZW91dF9raW5kQg0KC190aW1lb3V0X21zQgoKCF9yZWNlaXB0QgwKCl9wYXJlbnRfaWRCCAoGX3RyYWNlIogCCgdBdHRlbXB0Eg8KB3Rhc2tfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIPCgdhdHRlbXB0GAMgASgFEg4KBnN0YXR1cxgEIAEoCRISCgpzdGFydGVkX2F0GAUgASgBEhUKCGVuZGVkX2F0GAYgASgBSACIAQESGQoMdGltZW91dF9raW5kGAcgASgJSAGIAQESIwoHZmFpbHVyZRgIIAEoCzISLmN1cmZldy52MS5GYWlsdXJlEhQKB3JlY2VpcHQYCSABKAlIAogBARISCgpncmFudGVkX21zGAogASgBQgsKCV9lbmRlZF9hdEIPCg1fdGltZW91dF9raW5kQgoKCF9yZWNlaXB0IsABCgVMaW1pdBIMCgRraW5kGAEgASgJEg4KBm9wdGlvbhgCIAEoCRISCgp0aW1lb3V0X21zGAMgASgBEg4KBnNldF9ieRgEIAEoCRIYCgtkZWFkbGluZV9hdBgFIAEoAUgAiAEBEhkKDHJlbWFpbmluZ19tcxgGIAEoAUgBiAEBEg4KBmFjdGl2ZRgHIAEoCBIPCgdiaW5kaW5nGAggASgIQg4KDF9kZWFkbGluZV9hdEIPCg1fcmVtYWluaW5nX21zIpUBCgRXYWl0EgwKBHdoYXQYASABKAkSDwoCaWQYAiABKAlIAIgBARIRCgRuYW1lGAMgASgJSAGIAQESEwoGc3RhdHVzGAQgASgJSAKIAQESDQoFc2luY2UYBSABKAESEgoFdW50aWwYBiABKAFIA4gBAUIFCgNfaWRCBwoFX25hbWVCCQoHX3N0YXR1c0IICgZfdW50aWwiXAoHQmluZGluZxIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGtpbmQYAyABKAkSEwoLZGVhZGxpbmVfYXQYBCABKAESFAoMcmVtYWluaW5nX21zGAUgASgBIkoKB1JldHJpZXMSDAoEdXNlZBgBIAEoBRIPCgdhbGxvd2VkGAIgASgFEhQKB25leHRfYXQYAyABKAFIAIgBAUIKCghfbmV4dF9hdCI/CgpFeHRlbnNpb25zEg8KB2dyYW50ZWQYASABKAUSEgoKZ3JhbnRlZF9tcxgCIAEoARIMCgRsZWZ0GAMgASgFIkYKB0pvdXJuYWwSDQoFc3RlcHMYASABKAUSDwoHcmVzdWx0cxgCIAEoBRINCgV0dXJucxgDIAEoBRIMCgRvcGVuGAQgASgFIs0DCgtFeHBsYW5hdGlvbhIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGtpbmQYAyABKAkSDgoGc3RhdHVzGAQgASgJEg8KB3N1bW1hcnkYBSABKAkSIAoGbGltaXRzGAYgAygLMhAuY3VyZmV3LnYxLkxpbWl0EiMKB3JldHJpZXMYByABKAsyEi5jdXJmZXcudjEuUmV0cmllcxIpCgpleHRlbnNpb25zGAggASgLMhUuY3VyZmV3LnYxLkV4dGVuc2lvbnMSJAoIYXR0ZW1wdHMYCSADKAsyEi5jdXJmZXcudjEuQXR0ZW1wdBIeCgV3YWl0cxgKIAMoCzIPLmN1cmZldy52MS5XYWl0EiMKB2pvdXJuYWwYCyABKAsyEi5jdXJmZXcudjEuSm91cm5hbBIQCgh3YXJuaW5ncxgMIAMoCRISCgV0aXRsZRgNIAEoCUgAiAEBEiMKB2JpbmRpbmcYDiABKAsyEi5jdXJmZXcudjEuQmluZGluZxIlCgViZWxvdxgPIAMoCzIWLmN1cmZldy52MS5FeHBsYW5hdGlvbhISCgV0cmFjZRgQIAEoCUgBiAEBQggKBl90aXRsZUIICgZfdHJhY2UiaAoFRXZlbnQSDAoEdHlwZRgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEgsKA3NlcRgDIAEoBRIKCgJhdBgEIAEoARInCgZmaWVsZHMYBSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IiYKBkJyYW5jaBINCgVncm91cBgBIAEoCRINCgVpbmRleBgCIAEoBSLfAQoFVG9rZW4SCgoCaWQYASABKAUSDAoEbm9kZRgCIAEoCRIOCgZzdGF0dXMYAyABKAkSDwoHcmV0cmllcxgEIAEoBRIjCghicmFuY2hlcxgFIAMoCzIRLmN1cmZldy52MS5CcmFuY2gSFAoHd29ya19pZBgGIAEoCUgAiAEBEhgKC2RlYWRsaW5lX2F0GAcgASgBSAGIAQESGQoMdGltZW91dF90eXBlGAggASgJSAKIAQFCCgoIX3dvcmtfaWRCDgoMX2RlYWRsaW5lX2F0Qg8KDV90aW1lb3V0X3R5cGUirQEKBEpvaW4SEgoKdHJhbnNpdGlvbhgBIAEoCRINCgVncm91cBgCIAEoCRIQCghleHBlY3RlZBgDIAEoBRIPCgdhcnJpdmVkGAQgASgFEg0KBWZpcmVkGAUgASgIEhcKCnRpbWVvdXRfbXMYBiABKAFIAIgBARIYCgtkZWFkbGluZV9hdBgHIAEoAUgBiAEBQg0KC190aW1lb3V0X21zQg4KDF9kZWFkbGluZV9hdCKrAQoDUnVuEgoKAmlkGAEgASgJEhAKCHdvcmtmbG93GAIgASgJEgwKBGhhc2gYAyABKAkSDgoGc3RhdHVzGAQgASgJEiYKBXN0YXRlGAUgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIgCgZ0b2tlbnMYBiADKAsyEC5jdXJmZXcudjEuVG9rZW4SHgoFam9pbnMYByADKAsyDy5jdXJmZXcudjEuSm9pbiLtAQoGTWVtYmVyEgoKAmlkGAEgASgJEgwKBGtpbmQYAiABKAkSDAoEbmFtZRgDIAEoCRIOCgZzdGF0dXMYBCABKAkSEwoGcnVuX2lkGAUgASgJSACIAQESJgoGb3V0cHV0GAYgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEiMKB2ZhaWx1cmUYByABKAsyEi5jdXJmZXcudjEuRmFpbHVyZRIZCgx0aW1lb3V0X2tpbmQYCCABKAlIAYgBARISCgpkZXBlbmRzX29uGAkgAygJQgkKB19ydW5faWRCDwoNX3RpbWVvdXRfa2luZCJLCgxUcmFjZUNvbnRleHQSEwoLdHJhY2VwYXJlbnQYASABKAkSFwoKdHJhY2VzdGF0ZRgCIAEoCUgAiAEBQg0KC190cmFjZXN0YXRlInEKC0Vycm9yRGV0YWlsEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIRCgRoaW50GAMgASgJSACIAQESJwoGZmllbGRzGAQgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdEIHCgVfaGludGIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("ChRjdXJmZXcvdjEvd29yay5wcm90bxIJY3VyZmV3LnYxIqUBCgdGYWlsdXJlEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIRCglyZXRyeWFibGUYAyABKAgSJwoHZGV0YWlscxgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIhCgVjYXVzZRgFIAEoCzISLmN1cmZldy52MS5GYWlsdXJlEhIKBXN0YWNrGAYgASgJSACIAQFCCAoGX3N0YWNrInIKCFByb2dyZXNzEhUKCGZyYWN0aW9uGAEgASgBSACIAQESFgoJY29tcGxldGVkGAIgASgBSAGIAQESEgoFdG90YWwYAyABKAFIAogBAUILCglfZnJhY3Rpb25CDAoKX2NvbXBsZXRlZEIICgZfdG90YWwihwYKBFdvcmsSCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIMCgRuYW1lGAMgASgJEhIKBXRpdGxlGAQgASgJSACIAQESDQoFcXVldWUYBSABKAkSEAoIcHJpb3JpdHkYBiABKAUSEAoDa2V5GAcgASgJSAGIAQESDgoGc3RhdHVzGAggASgJEg8KB3NldHRsZWQYCSABKAgSEwoGcGFya2VkGAogASgJSAKIAQESEAoIYXR0ZW1wdHMYCyABKAUSEgoKY3JlYXRlZF9hdBgMIAEoARIQCghzdGFydF9hdBgNIAEoARIXCgpzdGFydGVkX2F0GA4gASgBSAOIAQESFQoIZW5kZWRfYXQYDyABKAFIBIgBARIYCgtkZWFkbGluZV9hdBgQIAEoAUgFiAEBEiAKE2F0dGVtcHRfZGVhZGxpbmVfYXQYESABKAFIBogBARIZCgx0aW1lb3V0X2tpbmQYEiABKAlIB4gBARIXCgp0aW1lb3V0X21zGBMgASgBSAiIAQESIwoHZmFpbHVyZRgUIAEoCzISLmN1cmZldy52MS5GYWlsdXJlEhQKB3JlY2VpcHQYFSABKAlICYgBARIlCghwcm9ncmVzcxgWIAEoCzITLmN1cmZldy52MS5Qcm9ncmVzcxInCgdkZXRhaWxzGBcgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEiYKBm91dHB1dBgYIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIWCglwYXJlbnRfaWQYGSABKAlICogBARISCgV0cmFjZRgaIAEoCUgLiAEBQggKBl90aXRsZUIGCgRfa2V5QgkKB19wYXJrZWRCDQoLX3N0YXJ0ZWRfYXRCCwoJX2VuZGVkX2F0Qg4KDF9kZWFkbGluZV9hdEIWChRfYXR0ZW1wdF9kZWFkbGluZV9hdEIPCg1fdGltZW91dF9raW5kQg0KC190aW1lb3V0X21zQgoKCF9yZWNlaXB0QgwKCl9wYXJlbnRfaWRCCAoGX3RyYWNlIpwCCgpEZWFkTGV0dGVyEg4KBmpvYl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDQoFc3RhdGUYBCABKAkSEgoKZXJyb3JfdHlwZRgFIAEoCRIPCgdtZXNzYWdlGAYgASgJEhAKCGF0dGVtcHRzGAcgASgFEhIKCmNyZWF0ZWRfYXQYCCABKAESEgoKdXBkYXRlZF9hdBgJIAEoARIVCghyZXRyeV9pZBgKIAEoCUgAiAEBEhcKCnJldHJpZWRfYXQYCyABKAFIAYgBARIlCgRib2R5GAwgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdEILCglfcmV0cnlfaWRCDQoLX3JldHJpZWRfYXQiiAIKB0F0dGVtcHQSDwoHdGFza19pZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2F0dGVtcHQYAyABKAUSDgoGc3RhdHVzGAQgASgJEhIKCnN0YXJ0ZWRfYXQYBSABKAESFQoIZW5kZWRfYXQYBiABKAFIAIgBARIZCgx0aW1lb3V0X2tpbmQYByABKAlIAYgBARIjCgdmYWlsdXJlGAggASgLMhIuY3VyZmV3LnYxLkZhaWx1cmUSFAoHcmVjZWlwdBgJIAEoCUgCiAEBEhIKCmdyYW50ZWRfbXMYCiABKAFCCwoJX2VuZGVkX2F0Qg8KDV90aW1lb3V0X2tpbmRCCgoIX3JlY2VpcHQiwAEKBUxpbWl0EgwKBGtpbmQYASABKAkSDgoGb3B0aW9uGAIgASgJEhIKCnRpbWVvdXRfbXMYAyABKAESDgoGc2V0X2J5GAQgASgJEhgKC2RlYWRsaW5lX2F0GAUgASgBSACIAQESGQoMcmVtYWluaW5nX21zGAYgASgBSAGIAQESDgoGYWN0aXZlGAcgASgIEg8KB2JpbmRpbmcYCCABKAhCDgoMX2RlYWRsaW5lX2F0Qg8KDV9yZW1haW5pbmdfbXMilQEKBFdhaXQSDAoEd2hhdBgBIAEoCRIPCgJpZBgCIAEoCUgAiAEBEhEKBG5hbWUYAyABKAlIAYgBARITCgZzdGF0dXMYBCABKAlIAogBARINCgVzaW5jZRgFIAEoARISCgV1bnRpbBgGIAEoAUgDiAEBQgUKA19pZEIHCgVfbmFtZUIJCgdfc3RhdHVzQggKBl91bnRpbCJcCgdCaW5kaW5nEgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEa2luZBgDIAEoCRITCgtkZWFkbGluZV9hdBgEIAEoARIUCgxyZW1haW5pbmdfbXMYBSABKAEiSgoHUmV0cmllcxIMCgR1c2VkGAEgASgFEg8KB2FsbG93ZWQYAiABKAUSFAoHbmV4dF9hdBgDIAEoAUgAiAEBQgoKCF9uZXh0X2F0Ij8KCkV4dGVuc2lvbnMSDwoHZ3JhbnRlZBgBIAEoBRISCgpncmFudGVkX21zGAIgASgBEgwKBGxlZnQYAyABKAUiRgoHSm91cm5hbBINCgVzdGVwcxgBIAEoBRIPCgdyZXN1bHRzGAIgASgFEg0KBXR1cm5zGAMgASgFEgwKBG9wZW4YBCABKAUizQMKC0V4cGxhbmF0aW9uEgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEa2luZBgDIAEoCRIOCgZzdGF0dXMYBCABKAkSDwoHc3VtbWFyeRgFIAEoCRIgCgZsaW1pdHMYBiADKAsyEC5jdXJmZXcudjEuTGltaXQSIwoHcmV0cmllcxgHIAEoCzISLmN1cmZldy52MS5SZXRyaWVzEikKCmV4dGVuc2lvbnMYCCABKAsyFS5jdXJmZXcudjEuRXh0ZW5zaW9ucxIkCghhdHRlbXB0cxgJIAMoCzISLmN1cmZldy52MS5BdHRlbXB0Eh4KBXdhaXRzGAogAygLMg8uY3VyZmV3LnYxLldhaXQSIwoHam91cm5hbBgLIAEoCzISLmN1cmZldy52MS5Kb3VybmFsEhAKCHdhcm5pbmdzGAwgAygJEhIKBXRpdGxlGA0gASgJSACIAQESIwoHYmluZGluZxgOIAEoCzISLmN1cmZldy52MS5CaW5kaW5nEiUKBWJlbG93GA8gAygLMhYuY3VyZmV3LnYxLkV4cGxhbmF0aW9uEhIKBXRyYWNlGBAgASgJSAGIAQFCCAoGX3RpdGxlQggKBl90cmFjZSJoCgVFdmVudBIMCgR0eXBlGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSCwoDc2VxGAMgASgFEgoKAmF0GAQgASgBEicKBmZpZWxkcxgFIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiJgoGQnJhbmNoEg0KBWdyb3VwGAEgASgJEg0KBWluZGV4GAIgASgFIt8BCgVUb2tlbhIKCgJpZBgBIAEoBRIMCgRub2RlGAIgASgJEg4KBnN0YXR1cxgDIAEoCRIPCgdyZXRyaWVzGAQgASgFEiMKCGJyYW5jaGVzGAUgAygLMhEuY3VyZmV3LnYxLkJyYW5jaBIUCgd3b3JrX2lkGAYgASgJSACIAQESGAoLZGVhZGxpbmVfYXQYByABKAFIAYgBARIZCgx0aW1lb3V0X3R5cGUYCCABKAlIAogBAUIKCghfd29ya19pZEIOCgxfZGVhZGxpbmVfYXRCDwoNX3RpbWVvdXRfdHlwZSKtAQoESm9pbhISCgp0cmFuc2l0aW9uGAEgASgJEg0KBWdyb3VwGAIgASgJEhAKCGV4cGVjdGVkGAMgASgFEg8KB2Fycml2ZWQYBCABKAUSDQoFZmlyZWQYBSABKAgSFwoKdGltZW91dF9tcxgGIAEoAUgAiAEBEhgKC2RlYWRsaW5lX2F0GAcgASgBSAGIAQFCDQoLX3RpbWVvdXRfbXNCDgoMX2RlYWRsaW5lX2F0IqsBCgNSdW4SCgoCaWQYASABKAkSEAoId29ya2Zsb3cYAiABKAkSDAoEaGFzaBgDIAEoCRIOCgZzdGF0dXMYBCABKAkSJgoFc3RhdGUYBSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EiAKBnRva2VucxgGIAMoCzIQLmN1cmZldy52MS5Ub2tlbhIeCgVqb2lucxgHIAMoCzIPLmN1cmZldy52MS5Kb2luIu0BCgZNZW1iZXISCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIMCgRuYW1lGAMgASgJEg4KBnN0YXR1cxgEIAEoCRITCgZydW5faWQYBSABKAlIAIgBARImCgZvdXRwdXQYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSIwoHZmFpbHVyZRgHIAEoCzISLmN1cmZldy52MS5GYWlsdXJlEhkKDHRpbWVvdXRfa2luZBgIIAEoCUgBiAEBEhIKCmRlcGVuZHNfb24YCSADKAlCCQoHX3J1bl9pZEIPCg1fdGltZW91dF9raW5kIksKDFRyYWNlQ29udGV4dBITCgt0cmFjZXBhcmVudBgBIAEoCRIXCgp0cmFjZXN0YXRlGAIgASgJSACIAQFCDQoLX3RyYWNlc3RhdGUicQoLRXJyb3JEZXRhaWwSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEhEKBGhpbnQYAyABKAlIAIgBARInCgZmaWVsZHMYBCABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0QgcKBV9oaW50YgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * Why something ended badly.
@@ -255,6 +255,88 @@ export const WorkSchema: GenMessage<Work> = /*@__PURE__*/
   messageDesc(file_curfew_v1_work, 2);
 
 /**
+ * An item of a map-reduce that was given up.
+ *
+ * @generated from message curfew.v1.DeadLetter
+ */
+export type DeadLetter = Message<"curfew.v1.DeadLetter"> & {
+  /**
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * @generated from field: string item_id = 2;
+   */
+  itemId: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * open, resolved or discarded.
+   *
+   * @generated from field: string state = 4;
+   */
+  state: string;
+
+  /**
+   * timeout, failure, conflict or lost.
+   *
+   * @generated from field: string error_type = 5;
+   */
+  errorType: string;
+
+  /**
+   * @generated from field: string message = 6;
+   */
+  message: string;
+
+  /**
+   * @generated from field: int32 attempts = 7;
+   */
+  attempts: number;
+
+  /**
+   * @generated from field: double created_at = 8;
+   */
+  createdAt: number;
+
+  /**
+   * @generated from field: double updated_at = 9;
+   */
+  updatedAt: number;
+
+  /**
+   * The run that works on it again.
+   *
+   * @generated from field: optional string retry_id = 10;
+   */
+  retryId?: string | undefined;
+
+  /**
+   * @generated from field: optional double retried_at = 11;
+   */
+  retriedAt?: number | undefined;
+
+  /**
+   * What there is to know of it; absent in a list.
+   *
+   * @generated from field: google.protobuf.Struct body = 12;
+   */
+  body?: JsonObject | undefined;
+};
+
+/**
+ * Describes the message curfew.v1.DeadLetter.
+ * Use `create(DeadLetterSchema)` to create a new message.
+ */
+export const DeadLetterSchema: GenMessage<DeadLetter> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_work, 3);
+
+/**
  * @generated from message curfew.v1.Attempt
  */
 export type Attempt = Message<"curfew.v1.Attempt"> & {
@@ -314,7 +396,7 @@ export type Attempt = Message<"curfew.v1.Attempt"> & {
  * Use `create(AttemptSchema)` to create a new message.
  */
 export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 3);
+  messageDesc(file_curfew_v1_work, 4);
 
 /**
  * @generated from message curfew.v1.Limit
@@ -370,7 +452,7 @@ export type Limit = Message<"curfew.v1.Limit"> & {
  * Use `create(LimitSchema)` to create a new message.
  */
 export const LimitSchema: GenMessage<Limit> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 4);
+  messageDesc(file_curfew_v1_work, 5);
 
 /**
  * @generated from message curfew.v1.Wait
@@ -412,7 +494,7 @@ export type Wait = Message<"curfew.v1.Wait"> & {
  * Use `create(WaitSchema)` to create a new message.
  */
 export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 5);
+  messageDesc(file_curfew_v1_work, 6);
 
 /**
  * @generated from message curfew.v1.Binding
@@ -449,7 +531,7 @@ export type Binding = Message<"curfew.v1.Binding"> & {
  * Use `create(BindingSchema)` to create a new message.
  */
 export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 6);
+  messageDesc(file_curfew_v1_work, 7);
 
 /**
  * @generated from message curfew.v1.Retries
@@ -476,7 +558,7 @@ export type Retries = Message<"curfew.v1.Retries"> & {
  * Use `create(RetriesSchema)` to create a new message.
  */
 export const RetriesSchema: GenMessage<Retries> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 7);
+  messageDesc(file_curfew_v1_work, 8);
 
 /**
  * @generated from message curfew.v1.Extensions
@@ -503,7 +585,7 @@ export type Extensions = Message<"curfew.v1.Extensions"> & {
  * Use `create(ExtensionsSchema)` to create a new message.
  */
 export const ExtensionsSchema: GenMessage<Extensions> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 8);
+  messageDesc(file_curfew_v1_work, 9);
 
 /**
  * @generated from message curfew.v1.Journal
@@ -535,7 +617,7 @@ export type Journal = Message<"curfew.v1.Journal"> & {
  * Use `create(JournalSchema)` to create a new message.
  */
 export const JournalSchema: GenMessage<Journal> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 9);
+  messageDesc(file_curfew_v1_work, 10);
 
 /**
  * @generated from message curfew.v1.Explanation
@@ -627,7 +709,7 @@ export type Explanation = Message<"curfew.v1.Explanation"> & {
  * Use `create(ExplanationSchema)` to create a new message.
  */
 export const ExplanationSchema: GenMessage<Explanation> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 10);
+  messageDesc(file_curfew_v1_work, 11);
 
 /**
  * Something that happened. Sequences are per piece of work, without gaps.
@@ -668,7 +750,7 @@ export type Event = Message<"curfew.v1.Event"> & {
  * Use `create(EventSchema)` to create a new message.
  */
 export const EventSchema: GenMessage<Event> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 11);
+  messageDesc(file_curfew_v1_work, 12);
 
 /**
  * @generated from message curfew.v1.Branch
@@ -690,7 +772,7 @@ export type Branch = Message<"curfew.v1.Branch"> & {
  * Use `create(BranchSchema)` to create a new message.
  */
 export const BranchSchema: GenMessage<Branch> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 12);
+  messageDesc(file_curfew_v1_work, 13);
 
 /**
  * @generated from message curfew.v1.Token
@@ -744,7 +826,7 @@ export type Token = Message<"curfew.v1.Token"> & {
  * Use `create(TokenSchema)` to create a new message.
  */
 export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 13);
+  messageDesc(file_curfew_v1_work, 14);
 
 /**
  * @generated from message curfew.v1.Join
@@ -791,7 +873,7 @@ export type Join = Message<"curfew.v1.Join"> & {
  * Use `create(JoinSchema)` to create a new message.
  */
 export const JoinSchema: GenMessage<Join> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 14);
+  messageDesc(file_curfew_v1_work, 15);
 
 /**
  * A run of a workflow.
@@ -840,7 +922,7 @@ export type Run = Message<"curfew.v1.Run"> & {
  * Use `create(RunSchema)` to create a new message.
  */
 export const RunSchema: GenMessage<Run> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 15);
+  messageDesc(file_curfew_v1_work, 16);
 
 /**
  * A workflow of a job.
@@ -899,7 +981,7 @@ export type Member = Message<"curfew.v1.Member"> & {
  * Use `create(MemberSchema)` to create a new message.
  */
 export const MemberSchema: GenMessage<Member> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 16);
+  messageDesc(file_curfew_v1_work, 17);
 
 /**
  * A W3C trace context.
@@ -923,7 +1005,7 @@ export type TraceContext = Message<"curfew.v1.TraceContext"> & {
  * Use `create(TraceContextSchema)` to create a new message.
  */
 export const TraceContextSchema: GenMessage<TraceContext> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 17);
+  messageDesc(file_curfew_v1_work, 18);
 
 /**
  * In the details of every error.
@@ -957,5 +1039,5 @@ export type ErrorDetail = Message<"curfew.v1.ErrorDetail"> & {
  * Use `create(ErrorDetailSchema)` to create a new message.
  */
 export const ErrorDetailSchema: GenMessage<ErrorDetail> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_work, 18);
+  messageDesc(file_curfew_v1_work, 19);
 
