@@ -15,6 +15,29 @@ async function runExample(name: string, ...args: string[]): Promise<string> {
   return (await run(process.execPath, [file, ...args], { timeout: 25_000 })).stdout
 }
 
+// The others look at the clock too: this one is not among them.
+test('mapreduce: items succeed, fail, hang and ignore SIGTERM, and each is told with its limit', async () => {
+  const file = path.join(import.meta.dirname, 'mapreduce/run.ts')
+  const { stdout, stderr } = await run(process.execPath, [file], { timeout: 60_000 })
+  expect(stdout).not.toContain('\u001b')
+  expect(stderr).toMatch(
+    /milk failed after .*: Command 0 \(claude\) ended with exit code 1: I would rather not say\.\n/,
+  )
+  expect(stderr).toMatch(/\n8 items: 5 successful, 1 failed, 2 timed out\n/)
+  expect(stderr).toMatch(
+    /limit of command 0, claude: 3s, set by command_timeouts\["claude"\]: 2 items\n(?: {4}(?:water after .*, Graceful|nectar after .*, Force)Termination\n){2}/,
+  )
+  expect(stdout).toContain('\n# 5 of 8 drinks\n- cider: water, mostly\n- cocoa: water, mostly\n- coffee: ')
+  expect(stdout.match(/^Answer for \w+$/gm)).toHaveLength(5)
+  const [, letters = ''] = stdout.split('$ curfew dlq list\n')
+  expect(
+    letters
+      .split('\n\n')[0]
+      ?.match(/\b(?:milk|water|nectar)\b/g)
+      ?.toSorted(),
+  ).toEqual(['milk', 'nectar', 'water'])
+}, 90_000)
+
 test.concurrent('first-tasks: a table says what happened to each task and why', async () => {
   const printed = await runExample('first-tasks.ts')
   expect(printed).not.toContain('\u001b')
@@ -222,7 +245,7 @@ private_address
 })
 
 test.concurrent('no example is forgotten here', async () => {
-  const folders = ['.', 'cluster', 'workflows', 'jobs'].map(async (folder) => {
+  const folders = ['.', 'cluster', 'mapreduce', 'workflows', 'jobs'].map(async (folder) => {
     const files = await readdir(path.join(import.meta.dirname, folder))
     return files.filter((file) => file.endsWith('.ts')).map((file) => path.posix.join(folder, file))
   })
@@ -237,6 +260,7 @@ test.concurrent('no example is forgotten here', async () => {
     'first-tasks.ts',
     'jobs/cancel-one-workflow.ts',
     'jobs/dependencies.ts',
+    'mapreduce/run.ts',
     'postgres-workers.ts',
     'progress-and-extensions.ts',
     'results-in-time.ts',

@@ -1,4 +1,4 @@
-// The first thing to run: `npm start`.
+// Tasks and what becomes of them: `npm run tasks`.
 // Some tasks succeed, one fails once and is retried, one hangs and is stopped, one ignores its signal and is killed.
 // At the end a table says what happened to each, and why.
 

@@ -47,11 +47,13 @@ export type {
   SubmitOptions,
 } from './client/client.ts'
 export type { ConnectedClient } from './client/connected-client.ts'
+export type { DeadLetterChoiceOptions, DeadLetterListOptions, DeadLetters } from './client/dead-letters.ts'
 export { JobHandle, JobWorkflowHandle } from './client/job-handle.ts'
 export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'
 export { WorkflowHandle } from './client/workflow-handle.ts'
 export type { ConnectedCurfew } from './connecting.ts'
 export type { Clock } from './core/clock.ts'
+export type { DeadLetterError, DeadLetterState } from './core/dead-letter.ts'
 export type { Duration } from './core/duration.ts'
 export { CurfewError } from './core/errors.ts'
 export type { ExtensionAnswer } from './core/extension.ts'
@@ -95,6 +97,7 @@ export { graph } from './definitions/workflow-graph.ts'
 export type { ListenOptions } from './listening.ts'
 export type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
 export { findHolder, type Holder } from './store/sqlite/file-lock.ts'
+export type { DeadLetter, DeadLettersPage, DeadLetterView } from './wire/dead-letter-view.ts'
 export type { JoinView, MemberView, RunView, TokenView } from './wire/run-view.ts'
 export type {
   AttemptView,

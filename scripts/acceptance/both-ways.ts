@@ -24,6 +24,7 @@ export type AnyClient = Pick<
   | 'workers'
   | 'serverStatus'
   | 'submitNamed'
+  | 'deadLetters'
 >
 
 export type Works = Pick<OpenOptions, 'tasks' | 'agents' | 'workflows'>

@@ -269,6 +269,10 @@ describe('variables', () => {
     expect((await load({ env })).origins.store.from).toBe('default')
   })
 
+  test('where runs are kept is no setting of a process', async () => {
+    expect((await load({ env: { CURFEW_STATE_DIR: '/var/lib' } })).origins.store.from).toBe('default')
+  })
+
   test('what Kubernetes sets for a service named curfew is nobody’s mistake, and no setting looks like it', async () => {
     const env = {
       CURFEW_SERVICE_HOST: '10.0.0.1',

@@ -8,6 +8,7 @@ import { Option } from 'commander'
 import { CurfewError } from '../core/errors.ts'
 import { MARKS } from '../core/own-work.ts'
 import { nearest } from '../definitions/problem.ts'
+import { STATE_VARIABLE } from '../mapreduce/run-folder.ts'
 import type { ConfigFile } from './config-file.ts'
 import { loadConfigFile } from './config-file.ts'
 import type { Io } from './io.ts'
@@ -39,7 +40,7 @@ const CONFIG_OPTION = new Option(
 const PREFIX = 'CURFEW_'
 /** Kubernetes sets these in every container for a service named curfew or curfew-…: nobody wrote them. */
 const SERVICE_LINK = /_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$/
-const NOT_SETTINGS: readonly string[] = [CONFIG_VARIABLE, ...Object.values(MARKS)]
+const NOT_SETTINGS: readonly string[] = [CONFIG_VARIABLE, STATE_VARIABLE, ...Object.values(MARKS)]
 
 /** Adds the flags of every setting that the command uses. `except`: those it takes in another way. */
 export function addSettings(

@@ -6,6 +6,7 @@ import type { Engine } from './find-engine.ts'
 import { lost, nobodyWorks, withEngine } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
+import { mapreduceEvents } from './mapreduce-tasks.ts'
 import type { Flags } from './options.ts'
 import { clientOptions, wholeNumber } from './options.ts'
 import { oneLine } from './plain-text.ts'
@@ -41,7 +42,10 @@ Examples:
     return withEngine(io, flags, 'read', async (engine) => {
       if (flags.follow) return followEvents(io, engine, id, after, print)
       const { client } = engine
-      for (const event of await handleOf(client, id).events()) print(event)
+      const own = await handleOf(client, id).events()
+      const below = after === 0 ? await mapreduceEvents(client, id) : []
+      if (below.length === 0) for (const event of own) print(event)
+      else for (const event of [...own, ...below].toSorted((a, b) => a.at - b.at)) printer(event)
     })
   })
 }

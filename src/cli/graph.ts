@@ -1,9 +1,10 @@
-/** `curfew graph FILE`: a workflow or job as Mermaid text. */
+/** `curfew graph FILE`: a workflow, job or map-reduce as Mermaid text. */
 import { Command } from 'commander'
 import { jobGraph } from '../definitions/job-graph.ts'
 import { graph } from '../definitions/workflow-graph.ts'
-import type { GraphFile } from './definition-file.ts'
-import { checkFile, definitionOf, refuseMapreduce } from './definition-file.ts'
+import { mapreduceGraph } from '../graph/mapreduce-graph.ts'
+import type { ValidFile } from './definition-file.ts'
+import { checkFile, definitionOf } from './definition-file.ts'
 import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 import { jsonOption } from './options.ts'
@@ -11,7 +12,7 @@ import { printJson } from './print.ts'
 
 export function graphCommand(io: Io): Command {
   const command = new Command('graph')
-    .description('draw a workflow or job as Mermaid text, with its limits')
+    .description('draw a workflow, job or map-reduce as Mermaid text, with its limits')
     .argument('<file>', 'YAML or JSON')
     .option('--workflow <id>', 'of a job: this one of its workflows, when it is written in the file')
     .addHelpText(
@@ -22,7 +23,7 @@ Examples:
   $ curfew graph nightly.yml --workflow check`,
     )
   return jsonOption(command).action(async (file: string, options: { workflow?: string; json?: boolean }) => {
-    const checked = refuseMapreduce(definitionOf(await checkFile(io, file)), 'drawn yet')
+    const checked = definitionOf(await checkFile(io, file))
     const mermaid = draw(checked, options.workflow)
     if (options.json) {
       const { kind, definition } = checked
@@ -31,10 +32,10 @@ Examples:
   })
 }
 
-function draw({ file, definition }: GraphFile, workflow: string | undefined): string {
-  if (definition.kind === 'workflow') {
-    if (workflow !== undefined) throw usageError(`--workflow: ${file} is a workflow, not a job`)
-    return graph(definition)
+function draw({ file, kind, definition }: ValidFile, workflow: string | undefined): string {
+  if (definition.kind !== 'job') {
+    if (workflow !== undefined) throw usageError(`--workflow: ${file} is a ${kind}, not a job`)
+    return graph(definition.kind === 'workflow' ? definition : { model: mapreduceGraph(definition.model) })
   }
   if (workflow === undefined) return jobGraph(definition)
   const { workflows } = definition.model

@@ -6,6 +6,7 @@ import { Command } from 'commander'
 import { cancelCommand } from './cancel.ts'
 import { configCommand } from './config-command.ts'
 import { devCommand } from './dev.ts'
+import { dlqCommand } from './dlq.ts'
 import { eventsCommand } from './events.ts'
 import { explainCommand } from './explain.ts'
 import { graphCommand } from './graph.ts'
@@ -25,6 +26,7 @@ import { validateCommand } from './validate.ts'
 import { watchCommand } from './watch.ts'
 import { workerCommand } from './worker.ts'
 import { workersCommand } from './workers.ts'
+import { worktreesCommand } from './worktrees.ts'
 
 type MakeCommand = (io: Io) => Command
 
@@ -34,6 +36,7 @@ const GROUPS: Record<string, readonly MakeCommand[]> = {
   'Look at it:': [statusCommand, watchCommand, listCommand, explainCommand, eventsCommand],
   'Change it:': [cancelCommand, signalCommand, timeoutsCommand],
   'Definitions:': [validateCommand, graphCommand],
+  'Map-reduce:': [dlqCommand, worktreesCommand],
   'Processes:': [managerCommand, workerCommand, devCommand, workersCommand, configCommand, tokenCommand],
 }
 

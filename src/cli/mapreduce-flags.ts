@@ -17,6 +17,8 @@ export interface MapreduceFlags {
   maxItems?: string
   dryRun?: boolean
   timeout?: string
+  /** False where worktrees were refused. */
+  worktrees?: boolean
 }
 
 /** What the texts of a map-reduce find under `args` and `params`. */
@@ -25,8 +27,6 @@ export interface MapreduceValuesGiven {
   args: unknown
   params: Readonly<Record<string, string>>
 }
-
-const NAMES = { args: '--args', param: '--param', maxItems: '--max-items', dryRun: '--dry-run' } as const
 
 export function mapreduceOptions(command: Command): Command {
   return command
@@ -37,6 +37,7 @@ export function mapreduceOptions(command: Command): Command {
       append,
     )
     .option('--max-items <number>', 'of a map-reduce: instead of max_items in the file')
+    .option('--no-worktrees', 'of a map-reduce: items work in plain folders, also in a git repository')
     .option('--dry-run', 'of a map-reduce: print items, limits and the worst case; nothing is run')
 }
 
@@ -46,10 +47,12 @@ function append(value: string, before: string[] = []): string[] {
 }
 
 export function refuseMapreduceFlags(file: string, kind: DefinitionKind, flags: MapreduceFlags): void {
-  for (const [key, name] of Object.entries(NAMES)) {
-    if (flags[key as keyof typeof NAMES] === undefined) continue
-    throw usageError(`${name}: ${file} is a ${kind}, and this is for a map-reduce`)
+  const given: Record<string, unknown> = {
+    ...{ '--args': flags.args, '--param': flags.param, '--max-items': flags.maxItems },
+    ...{ '--dry-run': flags.dryRun, '--no-worktrees': flags.worktrees === false || undefined },
   }
+  const name = Object.keys(given).find((one) => given[one] !== undefined)
+  if (name !== undefined) throw usageError(`${name}: ${file} is a ${kind}, and this is for a map-reduce`)
 }
 
 export function givenValues(flags: MapreduceFlags): MapreduceValuesGiven {

@@ -277,8 +277,11 @@ test('worktrees are made where there is a commit, plain folders elsewhere', asyn
   try {
     git('init', '--quiet')
     await writeFile(path.join(repository, 'm.yml'), text)
-    const folders = async () => {
-      const io = await curfew(['run', 'm.yml', '--dry-run', '--json'], { cwd: repository })
+    const folders = async (...args: string[]) => {
+      const io = await curfew(['run', 'm.yml', '--dry-run', '--json', ...args], {
+        cwd: repository,
+        env: environment(),
+      })
       return (io.json() as Plan).folders
     }
     expect(await folders()).toEqual({
@@ -288,6 +291,7 @@ test('worktrees are made where there is a commit, plain folders elsewhere', asyn
     })
     git('-c', 'user.name=a', '-c', 'user.email=a@b', 'commit', '--quiet', '--allow-empty', '-m', 'first')
     expect(await folders()).toEqual({ kind: 'worktree', commit: git('rev-parse', 'HEAD').trim(), note: null })
+    expect(await folders('--no-worktrees')).toMatchObject({ kind: 'plain', note: 'worktrees are off' })
   } finally {
     await rm(repository, { recursive: true, force: true })
   }
@@ -307,6 +311,7 @@ test.each([
   [['--param', 'a=1', '--param', 'a=2'], '--param a is given twice'],
   [['--max-items', '0'], '--max-items must be a whole number from 1'],
   [['--input', '1'], '--input: m.yml is a map-reduce'],
+  [['--key', 'k'], '--key: m.yml is a map-reduce'],
   [['--args', '{"__proto__":1}'], "the key '__proto__' is not allowed"],
   [['--timeout', 'soon'], '--timeout'],
 ])('%j is refused with 2', async (args, message) => {
@@ -347,6 +352,8 @@ test('--timeout is the limit of the job', async () => {
 test.each([
   [['run', 'flow.yml', '--dry-run'], '--dry-run: flow.yml is a workflow'],
   [['run', 'flow.yml', '--param', 'a=1'], '--param: flow.yml is a workflow'],
+  [['run', 'flow.yml', '--no-worktrees'], '--no-worktrees: flow.yml is a workflow'],
+  [['graph', 'seed.yml', '--workflow', 'a'], '--workflow: seed.yml is a mapreduce, not a job'],
   [['timeouts', 'explain', 'flow.yml'], 'flow.yml is a workflow'],
   [['submit', 'seed.yml'], 'seed.yml is a map-reduce'],
 ])('%j: what is for one kind is refused for another', async (args, message) => {
@@ -354,4 +361,20 @@ test.each([
   const { code, err } = await curfew(args, { cwd })
   expect(err).toContain(message)
   expect(code).toBe(2)
+})
+
+test('graph draws what a map-reduce is compiled to', async () => {
+  const { code, out } = await curfew(['graph', 'seed.yml'], { cwd })
+  expect(code).toBe(0)
+  expect(out).toContain('title: "example-with-timeout-config (no limit, cancel_all)"')
+  for (const node of ['items', 'item', 'reduce']) expect(out).toContain(`["${node}<br/>`)
+  expect(out).not.toContain('["merge')
+})
+
+test('A3: a number may stand in the environment; where it does not, the variable is named', async () => {
+  await write('a3.yml', mapreduce(`agent_timeout_secs: $AT\n${template('{ shell: a }')}`))
+  const { code, err } = await curfew(['run', 'a3.yml', '--dry-run'], { cwd })
+  expect([code, err]).toEqual([2, expect.stringContaining('the environment variable AT is not set')])
+  const io = await curfew(['run', 'a3.yml', '--dry-run', '--json'], { cwd, env: { AT: '2' } })
+  expect(io.json()).toMatchObject({ agent: { limitMs: 2_000, isApplied: true } })
 })

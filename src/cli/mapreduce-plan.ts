@@ -54,6 +54,7 @@ export async function planMapreduce(
   io: Io,
   checked: MapreduceFile,
   given: MapreduceValuesGiven,
+  { useGit }: { useGit: boolean },
 ): Promise<MapreducePlan> {
   const { model } = checked.definition
   const values = knownValues(io, model, given)
@@ -62,7 +63,7 @@ export async function planMapreduce(
   const missing = programs.flatMap(({ type, program, isFound }) =>
     isFound === false ? [`${program}, which runs ${type} steps, is not found on PATH`] : [],
   )
-  const folders = await unlessRefused(planFolders(io))
+  const folders = await unlessRefused(planFolders(io, useGit))
   return {
     ...planLimits(checked),
     items,

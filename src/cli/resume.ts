@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import type { Client } from '../client/client.ts'
 import { durationMs, formatDuration } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
 import { isEnded } from '../core/states.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { addSettings, loadConfig } from './config.ts'
@@ -25,7 +26,7 @@ interface ResumeFlags extends Flags {
 
 export function resumeCommand(io: Io): Command {
   const command = new Command('resume')
-    .description('go on with work that a process left, or that is parked, until it has ended')
+    .description('Go on with work that a process left, or that is parked, until it has ended')
     .argument('<id>', 'of the work')
     .option('--no-wait', 'only let parked work go on; whoever works on the store runs it')
     .option('--timeout <duration>', 'of the whole, from now on, instead of what is left')
@@ -61,6 +62,12 @@ Exits as "curfew run" does.`,
     if (RunFolder.exists(runsFolder(io.env), id)) {
       const folder = RunFolder.open(runsFolder(io.env), id)
       const { retryTimeouts = false } = flags
+      if (folder.record.endedAt !== null) {
+        folder.unlock()
+        throw new CurfewError('already_ended', `${id} has ended`, {
+          hint: `Its dead letters: curfew dlq list ${id}`,
+        })
+      }
       setAgentTimeout(io, folder, flags.agentTimeout)
       return workOnRun(io, { config, place, folder, json, retryTimeouts, ...(first && { first }) })
     }

@@ -49,7 +49,7 @@ export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promis
   const jobId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
   const folder = RunFolder.create(runsFolder(io.env), {
     ...{ format: MAPREDUCE_FORMAT, jobId, file: checked.file, cwd: io.cwd, model, params, args },
-    ...{ useGit: flags.worktrees !== false, base: null, overrides: [], retryOf: null },
+    ...{ useGit: flags.worktrees !== false, base: null, overrides: [], retryOf: null, endedAt: null },
   })
   await workOnRun(io, { config, place, folder, json, retryTimeouts: false })
 }
@@ -92,7 +92,7 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     await run.settle()
     const ms = Math.round(io.clock.monotonic() - from)
     const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
-    if (ended) for (const left of await run.remove()) summary.notes.push(`A work folder is left: ${left}`)
+    if (ended) for (const left of await run.end()) summary.notes.push(`A work folder is left: ${left}`)
     display.close()
     printSummary(io, summary, json)
   } finally {
@@ -126,7 +126,11 @@ async function toItsEnd(
     const work = async (): Promise<Ended | null> => {
       const worker = await attachWorker(io, engine, config, definitions, only)
       try {
-        await engine.client.start(run.definition(), { folder: run.folder.path }, { id: jobId })
+        await engine.client.start(
+          run.definition(),
+          { folder: run.folder.path, file: run.folder.record.file },
+          { id: jobId },
+        )
         const stop = AbortSignal.any([engine.gone, signal])
         const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
           times.deadlineAt = deadlineAt

@@ -21,11 +21,11 @@ export interface FolderPlan {
 }
 
 /** Throws where there is a repository that cannot be worked with. */
-export async function planFolders({
-  clock,
-  env,
-  cwd,
-}: Pick<Io, 'clock' | 'env' | 'cwd'>): Promise<FolderPlan> {
+export async function planFolders(
+  { clock, env, cwd }: Pick<Io, 'clock' | 'env' | 'cwd'>,
+  useGit: boolean,
+): Promise<FolderPlan> {
+  if (!useGit) return { kind: 'plain', commit: null, note: 'worktrees are off' }
   const found = await findRepository(new Git({ clock, env }), cwd)
   if (found.type === 'none') return { kind: 'plain', commit: null, note: found.why }
   return { kind: 'worktree', commit: found.head, note: null }

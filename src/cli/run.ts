@@ -44,7 +44,8 @@ Examples:
   $ curfew run pipeline.yml --param branch=main --max-items 5 --dry-run
 
 It runs here, over --store, unless a manager is named. Its output goes to stdout, progress to stderr.
-Ctrl-C cancels it and waits until everything has stopped; once more ends at once.
+Ctrl-C cancels it and waits until everything has stopped; once more ends at once. A map-reduce is stopped and
+can be resumed: curfew resume ID.
 Exits 0 completed, 1 failed, 2 invalid definition or usage, 124 timed out, 130 interrupted or cancelled.`,
     )
   return jsonOption(addSettings(mapreduceOptions(command), 'run')).action(runFile)
@@ -86,13 +87,15 @@ async function runMapreduceFile(io: Io, file: string, text: string, flags: RunFl
       `--input: ${file} is a map-reduce`,
       'Its items stand in map.input; --args takes a value.',
     )
+  if (flags.key !== undefined)
+    throw usageError(`--key: ${file} is a map-reduce`, 'curfew resume JOB goes on with one that was left.')
   const { args, params } = givenValues(flags)
   const valid = definitionOf(checkText(io, file, text, { params }))
   assert(isMapreduceFile(valid), 'a map-reduce has the definition of one')
   const checked: MapreduceFile = { ...valid, definition: withFlags(valid.definition, flags) }
   const json = flags.json === true
   if (!flags.dryRun) return runMapreduce(io, { checked, args, params, flags, json })
-  const plan = await planMapreduce(io, checked, { args, params })
+  const plan = await planMapreduce(io, checked, { args, params }, { useGit: flags.worktrees !== false })
   if (json) printJson(io, plan)
   else printLines(io, planLines(io, plan))
 }

@@ -13,6 +13,7 @@ import { checkDuration, clientOptions, wholeNumber } from './options.ts'
 import { countdown, outputWidth, printJson, printLines, timeText } from './print.ts'
 import { tableLines } from './text-table.ts'
 import { explainFileCommand } from './timeouts-explain.ts'
+import { statsCommand } from './timeouts-stats.ts'
 import { handleOf } from './work-handle.ts'
 
 interface LimitLine {
@@ -39,6 +40,7 @@ export function timeoutsCommand(io: Io): Command {
     .addCommand(listCommand(io))
     .addCommand(extendCommand(io))
     .addCommand(explainFileCommand(io))
+    .addCommand(statsCommand(io))
 }
 
 function listCommand(io: Io): Command {

@@ -2,7 +2,7 @@
 import type { Duration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
-import { MAX_BATCH_BYTES, MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
+import { MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import { JOB, runKey, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
@@ -36,7 +36,9 @@ import type {
   WorkerView,
 } from '../wire/task-service.ts'
 import { AgentHandle } from './agent-handle.ts'
+import { DeadLetters } from './dead-letters.ts'
 import { JobHandle } from './job-handle.ts'
+import { allOrFirstError, inSteps } from './schedule-steps.ts'
 import { TaskHandle } from './task-handle.ts'
 import { WorkflowHandle } from './workflow-handle.ts'
 
@@ -122,11 +124,14 @@ type WithInput<Input, Options> = undefined extends Input
 export class Client {
   readonly #service: TaskService
   readonly #registry: Registry
+  /** Items of map-reduces that were given up. */
+  readonly deadLetters: DeadLetters
 
   /** `registry`: what this program knows; names in definitions are looked up there. */
   constructor(service: TaskService, registry: Registry = {}) {
     this.#service = service
     this.#registry = registry
+    this.deadLetters = new DeadLetters(service)
   }
 
   /** Stores one task; when this resolves it is committed. */
@@ -404,30 +409,6 @@ export class Client {
     const scheduled = await this.#service.schedule(request)
     return scheduled.map(({ id, existing }) => new TaskHandle<Output>(this.#service, id, existing))
   }
-}
-
-/** What is stored together. */
-function inSteps(tasks: ScheduleRequest['tasks']): ScheduleRequest['tasks'][] {
-  const steps: ScheduleRequest['tasks'][] = []
-  let left = 0
-  for (const task of tasks) {
-    const last = steps.at(-1)
-    if (last && last.length < MAX_BULK_ROWS && task.input.length <= left) last.push(task)
-    else {
-      steps.push([task])
-      left = MAX_BATCH_BYTES
-    }
-    left -= task.input.length
-  }
-  return steps
-}
-
-/** Waits for all, so that nothing goes on behind the caller's back, then throws the first error. */
-async function allOrFirstError<T>(promises: Promise<T>[]): Promise<T[]> {
-  const results = await Promise.allSettled(promises)
-  const failed = results.find((result) => result.status === 'rejected')
-  if (failed) throw failed.reason
-  return results.map((result) => (result as PromiseFulfilledResult<T>).value)
 }
 
 function checkDefinition(definition: TaskDefinition<never, unknown> | unknown): void {

@@ -96,8 +96,10 @@ export class DeadLetters {
   ): Promise<DeadLetter[]> {
     const choice = choiceOf(jobId, options)
     await this.#service.claimDeadLetters(choice, checkName('retry id', retryId))
-    const claimed = this.#read({ jobId, retryId, state: 'open', errorType: null })
-    return Array.fromAsync(claimed)
+    const claimed: DeadLetter[] = []
+    for await (const letter of this.#read({ jobId, retryId, state: 'open', errorType: null }))
+      claimed.push(letter)
+    return claimed
   }
 }
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { CurfewError } from './errors.ts'
-import { decodeJson, encodeJson } from './json.ts'
+import { checkJsonText, decodeJson, encodeJson } from './json.ts'
 
 function refusal(value: unknown, maxBytes?: number): CurfewError {
   try {
@@ -116,6 +116,11 @@ describe('what is refused', () => {
     expect(refusal('x'.repeat(1024 * 1024))).toMatchObject({ code: 'too_big' })
     expect(refusal('€'.repeat(34), 100).message).toMatch(/^output is 104 bytes; at most 100/)
   })
+
+  test.each([`{"__proto__" : 1}`, `{"a":[{"\\u005f_proto__":1}]}`, `{"constr\\u0075ctor"\n:1}`])(
+    'a key that is spelled otherwise: %s',
+    (text) => expect(() => checkJsonText(text, 'the input')).toThrow('is not allowed'),
+  )
 
   test.each(['__proto__', 'constructor', 'prototype'])('the key %s, wherever it stands', (key) => {
     const parsed = JSON.parse(`{"list":[{"${key}":{"admin":true}}]}`)

@@ -24,6 +24,8 @@ export const COMMAND_EVENTS = [
 /** Commands are counted from 0, in their template or phase. */
 interface CommandPlace {
   phase: string
+  /** Of an item: which. */
+  item: string | null
   command: number
   commandType: string
 }
@@ -38,6 +40,7 @@ export type CommandEvent =
       type: 'timeout_occurred'
       timeoutType: 'agent' | 'command' | 'idle' | 'phase'
       phase: string
+      item: string | null
       command: number | null
       commandType: string | null
       limitMs: number
@@ -46,7 +49,7 @@ export type CommandEvent =
       source: string
       message: string
     }
-  | { type: 'timeout_resolved'; resolution: 'GracefulTermination' | 'ForceTermination'; tookMs: number }
+  | { type: 'timeout_resolved'; item: string | null; resolution: 'GracefulTermination' | 'ForceTermination'; tookMs: number }
   | { type: 'cleanup_completed'; item: string }
   | { type: 'cleanup_failed'; item: string; message: string }
 

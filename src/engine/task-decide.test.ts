@@ -52,6 +52,18 @@ const inputs: fc.Arbitrary<TaskInput> = fc.oneof(
   { weight: 1, arbitrary: fc.constant<TaskInput>({ type: 'overdue', token }) },
   {
     weight: 2,
+    arbitrary: nullable(fc.nat(5_000)).map((limitMs): TaskInput => {
+      return {
+        type: 'note',
+        token,
+        events: [{ type: 'cleanup_completed', item: 'item-1' }],
+        letters: [],
+        limitMs,
+      }
+    }),
+  },
+  {
+    weight: 2,
     arbitrary: fc.boolean().map((retryable): TaskInput => {
       return { type: 'failed', token, failure: { code: 'failed', message: 'no', retryable } }
     }),

@@ -95,7 +95,9 @@ function* refuseRetried(
   if (!busy) return
   const { itemId, retryId } = busy
   throw new CurfewError('being_retried', `${itemId} of ${jobId} is being retried by ${retryId}`, {
-    hint: `Wait for it: curfew watch ${retryId}. If nobody runs it: curfew resume ${retryId}, or curfew cancel ${retryId}.`,
+    hint: runs.has(retryId as string)
+      ? `Wait for it: curfew watch ${retryId}. If nobody runs it: curfew resume ${retryId}, or curfew cancel ${retryId}.`
+      : 'It is about to begin; should it not, they are free again after a minute.',
     fields: { jobId, itemId, retryId },
   })
 }

@@ -6,6 +6,7 @@ import type { Clock, Timer } from '../core/clock.ts'
 import { MAX_SWEPT } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
+import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import { run, runAll } from '../store/statement.ts'
 import type { SweptTask } from '../store/statements.ts'
 import type { Fence, Store } from '../store/store.ts'
@@ -67,6 +68,7 @@ export class Sweeper {
     try {
       await this.#parts.mark()
       await this.#forgetRequests()
+      await this.#forgetLetters()
       await this.#reconcile()
       this.#parts.manager.workArrived()
       removed = await this.#sweepStretch()
@@ -82,6 +84,13 @@ export class Sweeper {
   async #forgetRequests(): Promise<void> {
     const { store, time, fence } = this.#parts
     await store.write(fence(), () => run(store.statements.removeRequests(time.now() - REMEMBER_REQUESTS_MS)))
+  }
+
+  /** Open ones stay, whatever becomes of their run. */
+  async #forgetLetters(): Promise<void> {
+    const { store, time, fence } = this.#parts
+    const before = time.now() - DEFAULT_POLICY.retentionMs
+    await store.write(fence(), () => run(store.statements.letters.removeOver(before, MAX_SWEPT)))
   }
 
   /** An attempt that the store thinks runs here and does not: its hand-out was lost with a commit's answer. */

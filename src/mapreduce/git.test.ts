@@ -1,8 +1,9 @@
-import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Clock } from '../core/clock.ts'
 import { SystemClock } from '../core/system-clock.ts'
+import { isAlive, startTimeOf } from '../worker/process-table.ts'
 import { TemporaryRepository } from './fixtures/temporary-repository.ts'
 import { Git } from './git.ts'
 import { checkVersion } from './repository.ts'
@@ -68,34 +69,31 @@ test('a lock that stays is told after a bounded wait', async () => {
 })
 
 test('a git that takes too long is ended, with all that it started', async () => {
-  repository.git('config', 'alias.hang', `!sh -c 'trap "" TERM; echo $$ > pid; sleep 600'`)
-  const pid = path.join(repository.top, 'pid')
-  let isStarted: () => void = () => {}
-  const started = new Promise<void>((resolve) => {
-    isStarted = resolve
-  })
+  repository.git('config', 'alias.hang', `!sh -c 'trap "" TERM; echo $$ > pid; exec sleep 60'`)
+  const file = path.join(repository.top, 'pid')
   const clock = new SystemClock()
-  const limits: (() => void)[] = []
-  const late: Clock = {
+  const limits: { delayMs: number; callback: () => void }[] = []
+  const hanging = gitWith({
     wall: () => clock.wall(),
     monotonic: () => clock.monotonic(),
     endOfTurn: (callback) => clock.endOfTurn(callback),
-    setTimer: (_delayMs, callback) => {
-      limits.push(callback)
-      isStarted()
+    setTimer: (delayMs, callback) => {
+      limits.push({ delayMs, callback })
       return { cancel: () => {} }
     },
+  }).run({ cwd: repository.top }, ['hang'])
+  await expect.poll(() => existsSync(file) && readFileSync(file, 'utf8').endsWith('\n')).toBe(true)
+  const pid = Number(readFileSync(file, 'utf8'))
+  try {
+    limits[0]?.callback()
+    expect(isAlive(pid, null)).toBe(true) // it ignores SIGTERM
+    limits[1]?.callback()
+    await expect(hanging).rejects.toMatchObject({ message: 'git hang: it took longer than 60 s' })
+    expect(limits.slice(0, 2).map(({ delayMs }) => delayMs)).toEqual([60_000, 2_000])
+    await expect.poll(() => isAlive(pid, startTimeOf(pid))).toBe(false)
+  } finally {
+    if (isAlive(pid, startTimeOf(pid))) process.kill(pid, 'SIGKILL')
   }
-  const hanging = gitWith(late).run({ cwd: repository.top }, ['hang'])
-  await started
-  await expect.poll(() => existsSync(pid)).toBe(true)
-  limits[0]?.() // the limit: TERM, which is ignored
-  limits[1]?.() // KILL
-  await expect(hanging).rejects.toMatchObject({
-    code: 'git_failed',
-    message: 'git hang: it took longer than 60 s',
-  })
-  expect(limits).toHaveLength(3)
 })
 
 test('an output without end is refused, unless its beginning is enough', async () => {

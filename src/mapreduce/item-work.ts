@@ -18,8 +18,8 @@ export interface ItemOutput {
   status: ItemStatus
   ms: number
   attempts: number
-  /** Which limit it was, of what. */
-  timeout: { type: string; commandType: string } | null
+  /** Which limits were over, of what; null where nothing is to be kept of it. */
+  timeouts: { type: string; commandType: string }[] | null
   /** Nothing more is worth doing, and why. */
   stop: string | null
 }
@@ -100,7 +100,7 @@ class ItemWork {
     })
     const head = folder.kind === 'plain' ? null : async () => (await this.#run.folders()).headOf(id)
     const steps = new Steps({
-      ...{ model, phase: 'map', who: `Agent ${id}`, attempt: this.#earlier.length + 1, cwd: folder.path },
+      ...{ model, phase: 'map', item: id, who: `Agent ${id}`, attempt: this.#earlier.length + 1, cwd: folder.path },
       ...{ env, secrets, values, budget, commands, signal: context.signal, head, chance },
       monitoring: model.map.monitoring,
       running: (command) => live.itemStep(id, command),
@@ -178,14 +178,12 @@ class ItemWork {
     }
     await this.#noteEnd(result, message)
     live.itemEnds(result, timeout ? `${message}; the limit is set by ${timeout.source}` : message)
-    const timedOut = timeout && { type: timeout.type, commandType: timeout.commandType }
+    const timeouts = attempts.flatMap(({ timeout: one }) =>
+      one ? [{ type: one.type, commandType: one.commandType }] : [],
+    )
     return {
-      id,
-      status,
-      ms: total,
-      attempts: attempts.length,
-      timeout: timedOut,
-      stop: this.#stop(status, message),
+      ...{ id, status, ms: total, attempts: attempts.length },
+      ...{ timeouts: model.map.monitoring ? timeouts : null, stop: this.#stop(status, message) },
     }
   }
 

@@ -12,7 +12,14 @@ import type { TaskPolicy } from '../definitions/task-policy.ts'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
-import { ITEM_TASK, ITEMS_TASK, mapreduceGraph, PHASE_TASK, TALLY_TASK } from '../graph/mapreduce-graph.ts'
+import {
+  ITEM_TASK,
+  ITEMS_TASK,
+  MAPREDUCE_TASKS,
+  mapreduceGraph,
+  PHASE_TASK,
+  TALLY_TASK,
+} from '../graph/mapreduce-graph.ts'
 import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
@@ -21,6 +28,8 @@ import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
 import type { RunFolder } from './run-folder.ts'
 import { ItemFolders } from './worktrees.ts'
+
+export { ITEM_TASK, MAPREDUCE_TASKS }
 
 export interface MapreduceParts {
   folder: RunFolder
@@ -181,14 +190,16 @@ export class MapreduceRun {
   }
 
   /** The run has ended: what it left, with what could not be put away before, goes. What stays is told. */
-  async remove(): Promise<string[]> {
+  async end(): Promise<string[]> {
     const folders = await this.folders()
     const left: string[] = []
     for (const id of this.folder.workFolders()) {
       const { failed } = await folders.remove(id, { keep: true })
       if (failed !== null) left.push(`${id}: ${failed}`)
     }
-    this.folder.remove()
+    // A retry has none of its own: they are those of the run it retries.
+    const hasLetters = this.live.bad > 0 && this.folder.record.retryOf === null
+    this.folder.end(this.clock.wall(), { hasLetters })
     return left
   }
 }

@@ -1,4 +1,5 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { chmodSync, existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { TemporaryRepository } from './fixtures/temporary-repository.ts'
@@ -78,9 +79,47 @@ test('an item without a commit of its own has nothing to merge', async () => {
 test('merging twice, as after a crash in between, is merging once', async () => {
   const commit = await commitIn('item-1', { 'a.txt': 'a' })
   await folders.mergeBack('item-1')
+  repository.write('mine.txt', 'mine')
+  const mine = repository.commit('Mine')
   const resumed = await repository.open({ base: folders.base })
   expect(await resumed.mergeBack('item-1')).toEqual({ type: 'merged', commit })
-  expect(repository.head()).toBe(commit)
+  expect(repository.head()).toBe(mine)
+})
+
+/** A git that, so many times, finds a commit made in the main checkout right before it moves it. */
+function overtakenGit(times: number): NodeJS.ProcessEnv {
+  const git = execFileSync('sh', ['-c', 'command -v git'], { encoding: 'utf8' }).trim()
+  const file = path.join(repository.home, 'bin/git')
+  repository.write(
+    'bin/git',
+    `#!/bin/sh
+case "$*" in *--ff-only*)
+  echo x >> "$HOME/merges"
+  if [ $(wc -l < "$HOME/merges") -le ${times} ]; then ${git} commit --quiet --allow-empty --message Mine; fi;;
+esac
+exec ${git} "$@"
+`,
+    repository.home,
+  )
+  chmodSync(file, 0o755)
+  return { ...repository.env, PATH: `${path.dirname(file)}:${repository.env.PATH}` }
+}
+
+test('a main checkout that moves during the merge is merged into again', async () => {
+  await commitIn('item-1', { 'a.txt': 'a' })
+  const resumed = await repository.open({ env: overtakenGit(2), base: folders.base })
+  expect((await resumed.mergeBack('item-1')).type).toBe('merged')
+  expect(repository.git('log', '--first-parent', '--format=%s')).toBe(
+    'Merge item item-1 of j_1\nMine\nMine\nFirst',
+  )
+  expect(repository.git('status', '--porcelain')).toBe('')
+})
+
+test('a main checkout that never rests refuses the merge in the end', async () => {
+  await commitIn('item-1', { 'a.txt': 'a' })
+  const resumed = await repository.open({ env: overtakenGit(1_000), base: folders.base })
+  expect(await resumed.mergeBack('item-1')).toMatchObject({ type: 'refused', branch: 'curfew/j_1/item-1' })
+  expect(repository.git('rev-list', '--count', 'HEAD')).toBe('6')
 })
 
 test('local changes elsewhere stay, and those that would be overwritten refuse the merge', async () => {
@@ -135,10 +174,9 @@ test('it is merged into what the main checkout has come to meanwhile', async () 
   expect(repository.git('rev-parse', 'elsewhere^1')).toBe(mine)
 })
 
-test('hooks and signing have no say', async () => {
+test('hooks have no say', async () => {
   await commitIn('item-1', { 'a.txt': 'a' })
   await commitIn('item-2', { 'b.txt': 'b' })
-  repository.git('config', 'commit.gpgSign', 'true')
   const told = repository.addFailingHooks()
   expect((await folders.mergeBack('item-1')).type).toBe('merged')
   expect((await folders.mergeBack('item-2')).type).toBe('merged')

@@ -56,27 +56,31 @@ test('another process is waited for, and one that was killed has let go', async 
     ],
     { stdio: ['ignore', 'pipe', 'inherit'] },
   )
-  await once(holder.stdout, 'data')
-  let isTaken = false
-  const looked = Promise.withResolvers<void>()
-  const clock = new SystemClock()
-  let looks = 0
-  const taking = new RepositoryTurn(file, {
-    wall: () => clock.wall(),
-    monotonic: () => clock.monotonic(),
-    endOfTurn: (callback) => clock.endOfTurn(callback),
-    setTimer: (delayMs, callback) => {
-      if (++looks === 3) looked.resolve()
-      return clock.setTimer(delayMs, callback)
-    },
-  }).take(async () => {
-    isTaken = true
-  })
-  await looked.promise
-  expect(isTaken).toBe(false)
   const exited = once(holder, 'exit')
-  holder.kill('SIGKILL')
-  await exited
+  let isTaken = false
+  let taking: Promise<void>
+  try {
+    await once(holder.stdout, 'data')
+    const looked = Promise.withResolvers<void>()
+    const clock = new SystemClock()
+    let looks = 0
+    taking = new RepositoryTurn(file, {
+      wall: () => clock.wall(),
+      monotonic: () => clock.monotonic(),
+      endOfTurn: (callback) => clock.endOfTurn(callback),
+      setTimer: (delayMs, callback) => {
+        if (++looks === 3) looked.resolve()
+        return clock.setTimer(delayMs, callback)
+      },
+    }).take(async () => {
+      isTaken = true
+    })
+    await looked.promise
+    expect(isTaken).toBe(false)
+  } finally {
+    holder.kill('SIGKILL')
+    await exited
+  }
   await taking
   expect(isTaken).toBe(true)
 })

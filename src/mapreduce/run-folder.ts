@@ -2,7 +2,6 @@
  * The folder of a run: what it was started with, its items, what became of each, and their work folders. The store has
  * how far the run is; whoever goes on with it finds the rest here. One process at a time works in it.
  */
-import { randomUUID } from 'node:crypto'
 import {
   existsSync,
   linkSync,
@@ -40,6 +39,8 @@ export interface RunRecord {
   overrides: { at: number; agentTimeoutMs: number }[]
   /** Of a retry: the run whose dead letters it works on. */
   retryOf: string | null
+  /** It is kept for its dead letters alone. */
+  endedAt: number | null
 }
 
 export const ITEM_STATUSES = ['successful', 'failed', 'timed_out', 'skipped'] as const
@@ -70,9 +71,12 @@ export interface ItemResult {
 /** An item, and of a retried one what it went through before. */
 export type RunItem = SelectedItem & { history?: unknown[] }
 
+/** The folder of all runs is in it, where it is set. */
+export const STATE_VARIABLE = 'CURFEW_STATE_DIR'
+
 export function stateFolder(env: NodeJS.ProcessEnv = process.env): string {
   const state = env.XDG_STATE_HOME || path.join(env.HOME || os.homedir(), '.local', 'state')
-  return env.CURFEW_STATE_DIR || path.join(state, 'curfew')
+  return env[STATE_VARIABLE] || path.join(state, 'curfew')
 }
 
 export function runsFolder(env: NodeJS.ProcessEnv = process.env): string {
@@ -100,21 +104,32 @@ export class RunFolder {
     return made
   }
 
+  /** Somebody works on it at this moment. */
+  static isHeld(runs: string, jobId: string): boolean {
+    const holder = holderOf(path.join(runs, jobId, LOCK))
+    return holder !== null && isAlive(holder.pid, holder.startTime)
+  }
+
   static exists(runs: string, jobId: string): boolean {
     return /^\w+$/.test(jobId) && existsSync(path.join(runs, jobId, 'run.json'))
   }
 
   /** To go on with it. Refused while somebody works in it. */
   static open(runs: string, jobId: string): RunFolder {
+    const opened = RunFolder.look(runs, jobId)
+    opened.#lock()
+    return opened
+  }
+
+  /** Only to read it. */
+  static look(runs: string, jobId: string): RunFolder {
     const folder = path.join(runs, jobId)
     const record = JSON.parse(readFileSync(path.join(folder, 'run.json'), 'utf8')) as RunRecord
     if (record.format !== MAPREDUCE_FORMAT) {
       const message = `${jobId} was started by another version of curfew (format ${record.format})`
       throw new CurfewError('unknown_format', message)
     }
-    const opened = new RunFolder(folder, record)
-    opened.#lock()
-    return opened
+    return new RunFolder(folder, record)
   }
 
   get worktrees(): string {
@@ -177,10 +192,19 @@ export class RunFolder {
     return existsSync(this.worktrees) ? readdirSync(this.worktrees) : []
   }
 
-  /** Nothing of it is needed any more but work folders that could not be removed. */
-  remove(): void {
-    const left = this.workFolders().length > 0
-    for (const name of left ? readdirSync(this.path).filter((one) => one !== 'worktrees') : ['.'])
+  /**
+   * The run has ended. Nothing of it is needed any more but work folders that could not be removed and, for dead
+   * letters that are tried again, what it was started with.
+   */
+  end(now: number, { hasLetters }: { hasLetters: boolean }): void {
+    this.record.endedAt = now
+    this.save()
+    const needed = [
+      ...(this.workFolders().length > 0 ? ['worktrees'] : []),
+      ...(hasLetters ? ['run.json'] : []),
+    ]
+    const gone = needed.length > 0 ? readdirSync(this.path).filter((name) => !needed.includes(name)) : ['.']
+    for (const name of gone)
       rmSync(path.join(this.path, name), { recursive: true, force: true, maxRetries: 2 })
     this.#isLocked = false
   }
@@ -193,7 +217,7 @@ export class RunFolder {
   /** By a process that is not there any more it does not count. */
   #lock(): void {
     const lock = path.join(this.path, LOCK)
-    const own = `${lock}.${randomUUID()}`
+    const own = `${lock}.${process.pid}`
     writeFileSync(own, JSON.stringify({ pid: process.pid, startTime: startTimeOf(process.pid) }))
     try {
       for (;;) {

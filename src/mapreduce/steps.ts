@@ -81,6 +81,8 @@ export interface Budget {
 export interface StepsHost {
   model: MapreduceModel
   phase: Phase
+  /** The item; null for a phase. */
+  item: string | null
   /** For people: `Agent item-3`, `Phase setup`. */
   who: string
   /** Counts from 1. */
@@ -240,7 +242,7 @@ export class Steps {
     const before = step.commitRequired && head ? await head() : null
     const { argv, env, cwd } = request
     const at = this.#clock.monotonic()
-    const about = { phase, command: index, commandType: step.type }
+    const about = { phase, item: this.#host.item, command: index, commandType: step.type }
     const { ms: limitMs, source } = limit
     const text = step.text.slice(0, 500)
     this.#host.running({ index, type: step.type, text, startedAt: this.#clock.wall(), limitMs })
@@ -269,7 +271,7 @@ export class Steps {
       const isForced = end.receipt === 'killed' || end.receipt === 'abandoned'
       const resolution = isForced ? 'ForceTermination' : 'GracefulTermination'
       const afterMs = Math.round(this.#clock.monotonic() - stoppedAt)
-      this.#note([{ type: 'timeout_resolved', resolution, tookMs: afterMs }], null)
+      this.#note([{ type: 'timeout_resolved', item: this.#host.item, resolution, tookMs: afterMs }], null)
       this.#record(place, 'timed_out', end.exitCode, tookMs)
       return { type: 'timed_out', timeout: { ...fired.timeout, resolution, ...shown(end) } }
     }

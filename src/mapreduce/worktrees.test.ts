@@ -7,6 +7,7 @@ import {
   readFileSync,
   rmSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import path from 'node:path'
@@ -86,10 +87,17 @@ test('E4: what was committed and changed is kept in one commit, but for files th
   expect(repository.worktrees()).toEqual([])
 })
 
-test('a change of one byte right after the checkout is not overlooked', async () => {
+test('a change within the tick in which the index was written, of the same length, is not overlooked', async () => {
+  repository.git('config', 'core.trustCtime', 'false')
   const folders = await repository.open()
   const { path: folder } = await folders.create('item-1')
-  writeFileSync(path.join(folder, 'shared.txt'), 'ONE\ntwo\nthree\n')
+  const file = path.join(folder, 'shared.txt')
+  const index = path.join(repository.gitIn(folder, 'rev-parse', '--git-dir'), 'index')
+  const tick = 1_700_000_000
+  utimesSync(file, tick, tick)
+  repository.gitIn(folder, 'update-index', '--refresh')
+  writeFileSync(file, 'ONE\ntwo\nthree\n')
+  for (const written of [file, index]) utimesSync(written, tick, tick)
   const { kept } = await folders.remove('item-1', { keep: true })
   expect(show(kept!.ref, 'shared.txt')).toBe('ONE\ntwo\nthree')
 })

@@ -127,11 +127,13 @@ export class LetterStatements {
     }
   }
 
-  /** Those that are not open any more, and since when. */
-  removeOver(before: number): Statement {
+  /** Some of those that have not been open since then. */
+  removeOver(before: number, limit: number): Statement {
+    const table = `${this.#d.s}dead_letters`
     return {
-      sql: `delete from ${this.#d.s}dead_letters where state <> 'open' and updated_at < $1`,
-      params: [before],
+      sql: `delete from ${table} where (job_id, item_id) in
+        (select job_id, item_id from ${table} where state <> 'open' and updated_at < $1 limit $2)`,
+      params: [before, limit],
     }
   }
 

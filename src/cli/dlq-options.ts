@@ -1,0 +1,35 @@
+/** The options by which dead letters are chosen. */
+import type { Command } from 'commander'
+import type { DeadLetterError, DeadLetterState } from '../core/dead-letter.ts'
+import { DEAD_LETTER_ERRORS, DEAD_LETTER_STATES } from '../core/dead-letter.ts'
+import type { Flags } from './options.ts'
+import { oneOf } from './options.ts'
+
+export interface ChoiceFlags extends Flags {
+  errorType?: string
+  state?: string
+}
+
+export function errorTypeOption(command: Command): Command {
+  return command.option('--error-type <type>', `only ${DEAD_LETTER_ERRORS.join(', ')}`)
+}
+
+export function stateOption(command: Command): Command {
+  const states = [...DEAD_LETTER_STATES, 'all'].join(', ')
+  return command.option('--state <state>', `${states} (default: open)`)
+}
+
+export function errorTypeOf({ errorType }: ChoiceFlags): { errorType?: DeadLetterError } {
+  return errorType === undefined ? {} : { errorType: oneOf(errorType, '--error-type', DEAD_LETTER_ERRORS) }
+}
+
+/** Without one: all of them. */
+export function stateOf({ state = 'open' }: ChoiceFlags): { state?: DeadLetterState } {
+  const known = oneOf(state, '--state', [...DEAD_LETTER_STATES, 'all'])
+  return known === 'all' ? {} : { state: known }
+}
+
+/** Which ones a call names; with none it means all. */
+export function itemsOf(itemIds: readonly string[]): { itemIds?: string[] } {
+  return itemIds.length === 0 ? {} : { itemIds: [...new Set(itemIds)] }
+}

@@ -1,0 +1,62 @@
+/** `curfew dlq retry JOB [ITEM…]`: works on dead letters once more, in a run of its own. */
+import { Command } from 'commander'
+import { durationMs } from '../core/duration.ts'
+import { IdSource } from '../core/id.ts'
+import { MAX_CONCURRENCY } from '../core/limits.ts'
+import { SystemRandomness } from '../core/system-clock.ts'
+import { addSettings, loadConfig } from './config.ts'
+import type { ChoiceFlags } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, itemsOf } from './dlq-options.ts'
+import { findEngine } from './find-engine.ts'
+import type { Io } from './io.ts'
+import { jsonOption, wholeNumber } from './options.ts'
+import { checkRetry, retryLetters } from './retry-mapreduce.ts'
+
+interface RetryFlags extends ChoiceFlags {
+  timeout?: string
+  maxParallel?: string
+}
+
+export function dlqRetryCommand(io: Io): Command {
+  const command = errorTypeOption(new Command('retry'))
+    .description('work on dead letters once more, until all have ended')
+    .argument('<job>', 'the run they are of')
+    .argument('[item...]', 'only these; without any all that are open')
+    .option('--timeout <duration>', 'for each item, instead of the limits it had')
+    .option('--max-parallel <number>', 'items at a time, instead of what the file says')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew dlq retry w_01kdvq5x6w0000000000000000 --error-type timeout --timeout 10m
+  $ curfew dlq retry w_01kdvq5x6w0000000000000000 item-3 --max-parallel 1
+
+An item that is done now is resolved; one that is not stays, with a longer history.
+Refused (exit 1) while another retry works on one of them. Otherwise it exits as "curfew run" does.`,
+    )
+  return jsonOption(addSettings(command, 'run')).action(
+    async (jobId: string, itemIds: string[], flags: RetryFlags) => {
+      const { maxParallel: parallel, ...rest } = flags
+      const maxParallel =
+        parallel === undefined
+          ? {}
+          : { maxParallel: wholeNumber(parallel, '--max-parallel', 1, MAX_CONCURRENCY) }
+      checkTimeout(flags.timeout)
+      const choice = { ...itemsOf(itemIds), ...errorTypeOf(flags) }
+      const config = await loadConfig(io, 'run', flags)
+      checkRetry(io, jobId)
+      const retryId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
+      const engine = await findEngine(io, config, 'write')
+      const letters = await engine.client.deadLetters
+        .claim(jobId, { ...choice, retryId })
+        .finally(() => engine.close())
+      const json = flags.json === true
+      await retryLetters(io, { jobId, letters, retryId, flags: { ...rest, ...maxParallel }, json })
+    },
+  )
+}
+
+/** A number alone is seconds, as in the file. */
+function checkTimeout(text: string | undefined): void {
+  if (text !== undefined) durationMs(/^\d+$/.test(text) ? `${text}s` : text, '--timeout')
+}

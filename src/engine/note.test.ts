@@ -1,0 +1,66 @@
+// What an attempt that runs commands says of them, and the limit it sets for itself.
+import { describe, expect, test } from 'vitest'
+import type { Note } from '../core/note.ts'
+import { checkNote } from '../core/note.ts'
+import type { TaskRow } from '../store/task-row.ts'
+import { claimedRow, newRow } from './fixtures/task-rows.ts'
+import { decideTask } from './task-decide.ts'
+
+const started = { type: 'agent_started', item: 'item-1', name: 'one', limitMs: 2_000 } as const
+const note = (over: Partial<Note> = {}) => ({ events: [], letters: [], ...over })
+const running = (over = {}) => claimedRow(newRow(over), { now: 1_000 })
+const noted = (row: TaskRow, what: Partial<Note>, now: number, token = row.token as string) =>
+  decideTask(row, { type: 'note', token, ...note(what) }, now, 0)
+
+describe('a note of an attempt', () => {
+  test('is recorded with the attempt it is of', () => {
+    const { draft, answer } = noted(running(), { events: [started] }, 1_500)
+    expect(answer).toEqual({ type: 'accepted' })
+    expect(draft.events.map(({ body }) => body)).toEqual([{ ...started, attempt: 1 }])
+  })
+
+  test('sets how long the attempt may go on, and takes that away again', () => {
+    const limited = noted(running(), { limitMs: 4_000 }, 1_500).draft.row
+    expect([limited.attemptDeadlineAt, limited.dueAt]).toEqual([5_500, expect.any(Number)])
+    expect(limited.dueAt).toBeLessThanOrEqual(5_500)
+    expect(noted(limited, {}, 2_000).draft.row.attemptDeadlineAt).toBe(5_500)
+    expect(noted(limited, { limitMs: null }, 2_000).draft.row.attemptDeadlineAt).toBeNull()
+  })
+
+  test('K2: the store stops an attempt whose worker did not, once the limit is over', () => {
+    const limited = noted(running(), { limitMs: 4_000 }, 1_500).draft.row
+    const early = decideTask(limited, { type: 'due' }, 5_499, 0).draft
+    expect(early.row.status).toBe('running')
+    const { row, effects } = decideTask(limited, { type: 'due' }, 5_500, 0).draft
+    expect([row.status, row.timeoutKind]).toEqual(['timed_out', 'execution'])
+    expect(effects).toContainEqual(expect.objectContaining({ type: 'stop', taskId: row.id }))
+  })
+
+  test('I3: the limit ends with the process that was to keep it: its attempt is repeated, not timed out', () => {
+    const limited = noted(running(), { limitMs: 4_000 }, 1_500).draft.row
+    const lost = { type: 'lost', nodeId: limited.nodeId, receipt: 'exited' } as const
+    const { row } = decideTask(limited, lost, 60_000, 0).draft
+    expect([row.status, row.attemptDeadlineAt]).toEqual(['pending', null])
+  })
+
+  test('of an attempt that is not the current one changes nothing', () => {
+    const { draft, answer } = noted(running(), { events: [started], limitMs: 1 }, 1_500, 'another')
+    expect(answer.type).toBe('stale')
+    expect([draft.events, draft.row.attemptDeadlineAt]).toEqual([[], null])
+  })
+})
+
+describe('a note from another process', () => {
+  test('is refused where it says what nobody knows', () => {
+    const refused: [Partial<Note>, RegExp][] = [
+      [{ events: [{ type: 'made_up' } as never] }, /made_up is none/],
+      [{ events: [null as never] }, /is none/],
+      [{ limitMs: -1 }, /negative/],
+      [{ letters: [{ jobId: 'w_1', itemId: 7 as never, letter: null }] }, /itemId is none/],
+      [{ letters: [{ jobId: 'w_1', itemId: 'item-1', letter: {} as never }] }, /what went wrong/],
+      [{ events: Array.from({ length: 1_001 }, () => started) }, /too much/],
+    ]
+    for (const [over, message] of refused) expect(() => checkNote(note(over), 'reports[0]')).toThrow(message)
+    expect(checkNote(note({ events: [started], limitMs: null }), 'reports[0]').limitMs).toBeNull()
+  })
+})
