@@ -9,6 +9,7 @@ import { deadlines } from './benchmarks/deadlines.ts'
 import { fanOut } from './benchmarks/fan-out.ts'
 import { graphs } from './benchmarks/graphs.ts'
 import { idle } from './benchmarks/idle.ts'
+import { mapreduce } from './benchmarks/mapreduce.ts'
 import { oneByOne } from './benchmarks/one-by-one.ts'
 import { pickup } from './benchmarks/pickup.ts'
 import { raw } from './benchmarks/raw.ts'
@@ -36,4 +37,5 @@ export const BENCHMARKS: Record<string, Benchmark> = {
   cluster,
   'attached-workers': attachedWorkers,
   watch,
+  mapreduce,
 }

@@ -45,7 +45,12 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
   'curfew-sqlite': {
     store: 'sqlite',
     kind: 'ours',
-    takesPartIn: [...RUNS_TASKS, 'timeouts', 'deadlines', 'backlog', ...RUNS_AGENTS, ...RUNS_GRAPHS],
+    takesPartIn: [
+      ...RUNS_TASKS,
+      ...['timeouts', 'deadlines', 'backlog', 'mapreduce'],
+      ...RUNS_AGENTS,
+      ...RUNS_GRAPHS,
+    ],
     load: async () => (await import('./contenders/curfew.ts')).openCurfew,
     loadAgents: async () => (await import('./contenders/curfew-agents.ts')).openCurfewAgents,
   },
@@ -89,6 +94,7 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
     load: noTasks,
     loadAgents: async () => (await import('./contenders/openworkflow.ts')).openOpenWorkflowAgents,
   },
+  'gnu-parallel': { store: 'sqlite', kind: 'peer', takesPartIn: ['mapreduce'], load: noTasks },
   'raw-postgres': {
     store: 'postgres',
     kind: 'raw',

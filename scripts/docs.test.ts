@@ -8,6 +8,8 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { DefinitionError, graph, loadWorkflow, validateJob, validateWorkflow } from '../src/curfew.ts'
+import { definitionKind } from '../src/definitions/definition-kind.ts'
+import { validateMapreduce } from '../src/definitions/mapreduce.ts'
 
 const root = path.join(import.meta.dirname, '..')
 const pages = globSync(['*.md', 'docs/**/*.md', 'bench/*.md'], { cwd: root }).toSorted()
@@ -94,11 +96,12 @@ function blocksOf(page: string, language: string): string[] {
   )
 }
 
-test.each(pages)('%s: its YAML is a workflow or a job without a problem', (page) => {
-  const problems = blocksOf(page, 'yaml').flatMap((block) => {
-    const validate = /^workflows:/m.test(block) ? validateJob : validateWorkflow
-    return validate(block, { file: page }).problems
-  })
+const VALIDATE = { workflow: validateWorkflow, job: validateJob, mapreduce: validateMapreduce }
+
+test.each(pages)('%s: its YAML is a workflow, job or map-reduce without a problem', (page) => {
+  const problems = blocksOf(page, 'yaml').flatMap(
+    (block) => VALIDATE[definitionKind(block)](block, { file: page }).problems,
+  )
   expect(problems).toEqual([])
 })
 

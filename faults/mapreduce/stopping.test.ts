@@ -217,7 +217,7 @@ test(
     running.kill('SIGKILL')
     expect(await running.exited).toBe('SIGKILL')
     await until('nothing of it is left', 20_000, () => world.alive().length === 0)
-    expect(zombiesOf([1, foreign.pid, ...foreign.witnesses()])).toEqual([])
+    expect(zombiesOf([foreign.pid, ...foreign.witnesses()])).toEqual([])
     expect([foreign.alive, isAlive(Number(stranger))]).toEqual([true, true])
   },
 )

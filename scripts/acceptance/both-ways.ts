@@ -91,7 +91,7 @@ export async function shapeOf(promise: Promise<unknown>): Promise<unknown> {
 const TIMES = [
   ...['at', 'now', 'since', 'until', 'nextAt', 'createdAt', 'startAt', 'startedAt', 'endedAt', 'deadlineAt'],
   ...['attemptDeadlineAt', 'remainingMs', 'lateMs', 'dueAt', 'attachedAt', 'heardAt', 'stopAt', 'firedAt'],
-  ...['elapsedMs', 'tookMs', 'retryAt', 'stack'],
+  ...['elapsedMs', 'tookMs', 'retryAt', 'stack', 'updatedAt', 'retriedAt'],
 ]
 const ID = /\b[tgwjnarq]_[0-9a-z]{26}\b/g
 const LENGTH = /\b(\d+(\.\d+)?(ms|s|m|h|d))+\b/g

@@ -3,7 +3,7 @@ import path from 'node:path'
 import type { Command } from 'commander'
 import { expect, test } from 'vitest'
 import { TestIo } from './fixtures/test-io.ts'
-import { makeProgram } from './main.ts'
+import { makeProgram } from './program.ts'
 
 const page = readFileSync(path.join(import.meta.dirname, '../../docs/cli.md'), 'utf8')
 const program = await makeProgram(new TestIo({ cwd: '/' }))

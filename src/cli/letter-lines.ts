@@ -128,7 +128,6 @@ function tailLines(text: string | undefined): string[] {
 
 function indented(text: string): string[] {
   const trimmed = text.trimEnd()
-  // A carriage return would write over what stands there.
   return trimmed === '' ? [] : trimmed.split(/\r?\n/).map((line) => `  ${printable(line)}`)
 }
 

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { describe, expect, test } from 'vitest'
 import { curfew, TestIo } from './fixtures/test-io.ts'
-import { makeProgram } from './main.ts'
+import { makeProgram } from './program.ts'
 
 const cwd = tmpdir()
 
@@ -26,6 +26,7 @@ describe('every command', () => {
   test.each([
     ...['submit', 'run', 'status', 'watch', 'list', 'explain', 'events', 'cancel', 'signal', 'resume'],
     ...['timeouts list', 'timeouts extend', 'workers', 'validate', 'graph'],
+    ...['dlq list', 'dlq show', 'dlq retry', 'dlq discard', 'dlq export'],
   ])('%s shows an example of itself', async (name) => {
     const { out } = await curfew([...name.split(' '), '--help'], { cwd })
     expect(out).toMatch(new RegExp(`Examples?:\n {2}\\$ curfew ${name}`))

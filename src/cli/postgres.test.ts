@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, inject, test } from 'vitest'
 import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts'
 import { writeProject } from './fixtures/live.ts'
 import { curfew, TestIo } from './fixtures/test-io.ts'
-import { main } from './main.ts'
+import { main } from './program.ts'
 
 let cwd: string
 let url: string

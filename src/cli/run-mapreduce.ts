@@ -4,6 +4,7 @@
  */
 import type { Client } from '../client/client.ts'
 import { CurfewError } from '../core/errors.ts'
+import type { Failure } from '../core/failure.ts'
 import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import type { TaskView } from '../curfew.ts'
@@ -160,11 +161,10 @@ async function endOf(client: Client, id: string, { status }: TaskView): Promise<
     return ended
   } catch (error) {
     if (!(error instanceof CurfewError)) throw error
-    const { failure } = error as { failure?: { code: string; message: string } }
-    return {
-      ...ended,
-      failure: { code: failure?.code ?? error.code, message: failure?.message ?? error.message },
-    }
+    const { failure } = error as { failure?: Failure }
+    const { message } = (failure?.details ?? {}) as { message?: string }
+    const { code } = failure ?? error
+    return { ...ended, failure: { code, message: message ?? failure?.message ?? error.message } }
   }
 }
 

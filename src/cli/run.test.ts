@@ -5,7 +5,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { writeProject } from './fixtures/live.ts'
 import { curfew, TestIo } from './fixtures/test-io.ts'
-import { main } from './main.ts'
+import { main } from './program.ts'
 
 let cwd: string
 

@@ -6,7 +6,7 @@ import { Curfew } from '../curfew.ts'
 import { writeProject } from './fixtures/live.ts'
 import { curfew, TestIo } from './fixtures/test-io.ts'
 import { loadModules } from './load-modules.ts'
-import { main } from './main.ts'
+import { main } from './program.ts'
 
 let cwd: string
 let engine: Curfew

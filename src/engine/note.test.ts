@@ -8,7 +8,7 @@ import { decideTask } from './task-decide.ts'
 
 const started = { type: 'agent_started', item: 'item-1', name: 'one', limitMs: 2_000 } as const
 const note = (over: Partial<Note> = {}) => ({ events: [], letters: [], ...over })
-const running = (over = {}) => claimedRow(newRow(over), { now: 1_000 })
+const running = (over = {}) => claimedRow(newRow(over), { now: 1_000, nodeId: 'n_1', token: 'a_1' })
 const noted = (row: TaskRow, what: Partial<Note>, now: number, token = row.token as string) =>
   decideTask(row, { type: 'note', token, ...note(what) }, now, 0)
 

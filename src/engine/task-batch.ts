@@ -183,11 +183,12 @@ export class TaskBatch {
     const completing = new Map<string, number>()
     const beating = new Map<string, number>()
     const below: (Scope & { id: string; token: string; output: string })[] = []
+    const noting = notingIn(commands)
     for (let index = 0; index < commands.length; index++) {
       const command = commands[index] as Command
       if (command.type !== 'input') continue
       const { taskId: id, input, scope } = command
-      if (this.#cold.has(id) || scope === undefined) continue
+      if (this.#cold.has(id) || noting?.has(id) || scope === undefined) continue
       if (input.type === 'completed' && !completing.has(id)) {
         completing.set(id, index)
         const { token, output } = input
@@ -421,6 +422,17 @@ const ACCEPTED: Answer = { type: 'accepted' }
 const NONE: ReadonlySet<string> = new Set()
 
 const REPORTS = ['completed', 'failed', 'beat', 'extend', 'note', 'overdue', 'stopped', 'returned']
+
+/** Tasks that are told more of than their end: that is decided in the order in which it was said. */
+function notingIn(commands: readonly Command[]): ReadonlySet<string> | null {
+  let ids: Set<string> | null = null
+  for (const command of commands) {
+    if (command.type !== 'input' || command.input.type !== 'note') continue
+    ids ??= new Set()
+    ids.add(command.taskId)
+  }
+  return ids
+}
 
 function isCancel({ input }: Extract<Command, { type: 'agent' }>): boolean {
   return input.type === 'cancel_child'

@@ -105,10 +105,11 @@ function* refuseRetried(
 const ANY: LetterFilter = { jobId: null, itemIds: null, state: null, errorType: null, retryId: null }
 
 function viewOf(row: Omit<LetterRow, 'body'> & { body?: string }): DeadLetterView {
-  const { errorType, body, ...rest } = row
+  const { jobId, itemId, name, state, errorType, message, attempts, createdAt, updatedAt, body } = row
+  const { retryId, retriedAt } = row
   return {
-    ...rest,
-    errorType: errorType as DeadLetterError,
+    ...{ jobId, itemId, name, state, errorType: errorType as DeadLetterError, message, attempts },
+    ...{ createdAt, updatedAt, retryId, retriedAt },
     body: body === undefined ? null : (JSON.parse(body) as Record<string, unknown>),
   }
 }

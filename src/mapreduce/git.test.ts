@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Clock } from '../core/clock.ts'
@@ -68,8 +68,20 @@ test('a lock that stays is told after a bounded wait', async () => {
   expect(waitedMs).toBe(50 + 100 + 200 + 400 + 800 + 6 * 1_000)
 })
 
-test('a git that takes too long is ended, with all that it started', async () => {
-  repository.git('config', 'alias.hang', `!sh -c 'trap "" TERM; echo $$ > pid; exec sleep 60'`)
+const DEAF = `trap "" TERM; echo $$ > pid; exec sleep 60`
+
+test.each([
+  ['what it started', () => repository.git('config', 'alias.hang', `!sh -c '${DEAF}'`)],
+  [
+    'it',
+    () => {
+      repository.write('bin/git', `#!/bin/sh\n${DEAF}\n`, repository.home)
+      chmodSync(path.join(repository.home, 'bin/git'), 0o755)
+      repository.env.PATH = `${repository.home}/bin:${repository.env.PATH}`
+    },
+  ],
+])('a git that takes too long is ended where %s is deaf to SIGTERM', async (who, prepare) => {
+  prepare()
   const file = path.join(repository.top, 'pid')
   const clock = new SystemClock()
   const limits: { delayMs: number; callback: () => void }[] = []
@@ -86,8 +98,8 @@ test('a git that takes too long is ended, with all that it started', async () =>
   const pid = Number(readFileSync(file, 'utf8'))
   try {
     limits[0]?.callback()
-    expect(isAlive(pid, null)).toBe(true) // it ignores SIGTERM
-    limits[1]?.callback()
+    expect(isAlive(pid, null)).toBe(true)
+    if (who === 'it') limits[1]?.callback()
     await expect(hanging).rejects.toMatchObject({ message: 'git hang: it took longer than 60 s' })
     expect(limits.slice(0, 2).map(({ delayMs }) => delayMs)).toEqual([60_000, 2_000])
     await expect.poll(() => isAlive(pid, startTimeOf(pid))).toBe(false)

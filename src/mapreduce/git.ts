@@ -114,6 +114,7 @@ export class Git {
       })
       child.on('exit', () => {
         timer.cancel()
+        if (isLate) signalGroup(child, 'SIGKILL') // what it started may be deaf to the first signal
         timer = this.clock.setTimer(DRAIN_MS, () => {
           child.stdout.destroy()
           child.stderr.destroy()
@@ -146,7 +147,7 @@ function notStarted(place: GitPlace, error: NodeJS.ErrnoException): CurfewError 
   })
 }
 
-/** Only called before its end was seen, so the pid is still its own. */
+/** Called at its end at the latest, when its pid cannot be another's yet. */
 function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return
   try {

@@ -96,7 +96,7 @@ class ItemWork {
     const { env, values } = this.#run.surroundings(context)
     Object.assign(values, {
       ...{ item, item_id: id, item_index: Number(id.replace(/^.*-/, '')) },
-      ...{ item_file: files.file(id, item), attempt: context.attempt },
+      ...{ item_file: this.#run.usesItemFile ? files.file(id, item) : '', attempt: context.attempt },
     })
     const head = folder.kind === 'plain' ? null : async () => (await this.#run.folders()).headOf(id)
     const steps = new Steps({

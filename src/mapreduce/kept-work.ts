@@ -43,13 +43,17 @@ const MAX_INCOMPLETE = 1_000
 /** Null where there is nothing that is not merged. Rejects where it cannot be kept. */
 export async function keepWork(repository: Repository, work: ItemWork): Promise<KeptWork | null> {
   const { git, main } = repository
+  const ownHead = await headOf(repository, work.gitDir)
+  const mayHaveChanges = await hasChanges(repository, work)
+  if (!mayHaveChanges && ownHead !== null && ownHead === work.base) return null // as most are, without a question more
+
   const mainHead = await commitOf(repository, main, 'HEAD')
-  const head = (await headOf(repository, work.gitDir)) ?? work.base ?? mainHead
+  const head = ownHead ?? work.base ?? mainHead
   if (head === null) return null
-  const changes = (await hasChanges(repository, work)) ? await takeChanges(repository, work, head) : null
+  const changes = mayHaveChanges ? await takeChanges(repository, work, head) : null
   const isChanged =
     changes !== null && changes.tree !== (await git.run(main, ['rev-parse', `${head}^{tree}`]))
-  const commits = head === work.base ? 0 : await countCommits(repository, head, [work.base, mainHead])
+  const commits = await countCommits(repository, head, [work.base, mainHead])
   if (!isChanged && commits === 0) return null
 
   const message = `Changes of item ${work.itemId} of ${work.jobId} that were not committed`
@@ -103,7 +107,7 @@ export async function writeCommit(
   return await git.run(main, args, { settings: await identityOf(repository) })
 }
 
-function placeOf({ commonDir }: Repository, { folder, gitDir }: ItemWork): GitPlace {
+function placeOf({ commonDir }: Repository, { folder, gitDir }: ItemWork): Required<GitPlace> {
   return { cwd: folder, workTree: folder, gitDir: gitDir ?? commonDir }
 }
 
@@ -116,7 +120,8 @@ interface Changes {
 async function takeChanges(repository: Repository, work: ItemWork, head: string): Promise<Changes> {
   const { git } = repository
   const place = placeOf(repository, work)
-  const index = `${work.folder}.index`
+  // Goes with the worktree, should this process die.
+  const index = path.join(place.gitDir, `curfew-index-${work.jobId}-${work.itemId}`)
   const options = { isLong: true, env: { GIT_INDEX_FILE: index } }
   const args = ['add', '--all', '--ignore-errors']
   try {

@@ -2,6 +2,7 @@
  * A map-reduce in the process that runs it: its definition as a graph, the tasks the graph is made of, and what they
  * share. Made anew by whoever goes on with the run; everything that lasts is in the store and in its folder.
  */
+import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
 import type { Logger } from '../core/logger.ts'
 import { maxAttempts } from '../definitions/mapreduce-limits.ts'
@@ -23,6 +24,7 @@ import {
 import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
+import { removeFolder } from './folder-removal.ts'
 import { workOnItem } from './item-work.ts'
 import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
@@ -61,6 +63,7 @@ export class MapreduceRun {
   readonly #env: NodeJS.ProcessEnv
   #folders: Promise<ItemFolders> | null = null
   #retriesTimeouts: boolean
+  #usesItemFile: boolean | null = null
 
   constructor(parts: MapreduceParts) {
     const { folder, env, clock, chance, logger, retryTimeouts = false } = parts
@@ -74,6 +77,12 @@ export class MapreduceRun {
     this.secrets = model.secrets.flatMap((name) => env[name] || [])
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
     this.live.restore(folder.items()?.size ?? 0, folder.results())
+  }
+
+  /** A file for each item is made only where a command may read it. */
+  get usesItemFile(): boolean {
+    this.#usesItemFile ??= JSON.stringify([this.model.map.template, this.model.runners]).includes('item_file')
+    return this.#usesItemFile
   }
 
   get model(): MapreduceModel {
@@ -193,13 +202,26 @@ export class MapreduceRun {
   async end(): Promise<string[]> {
     const folders = await this.folders()
     const left: string[] = []
-    for (const id of this.folder.workFolders()) {
-      const { failed } = await folders.remove(id, { keep: true })
-      if (failed !== null) left.push(`${id}: ${failed}`)
+    const items = this.folder.items()
+    for (const name of this.folder.workFolders()) {
+      const { failed } = items?.has(name)
+        ? await folders.remove(name, { keep: true })
+        : await removeAside(path.join(this.folder.worktrees, name))
+      if (failed !== null) left.push(`${name}: ${failed}`)
     }
     // A retry has none of its own: they are those of the run it retries.
     const hasLetters = this.live.bad > 0 && this.folder.record.retryOf === null
     this.folder.end(this.clock.wall(), { hasLetters })
     return left
+  }
+}
+
+/** What was moved out of an item's way, or is nobody's. */
+async function removeAside(folder: string): Promise<{ failed: string | null }> {
+  try {
+    await removeFolder(folder)
+    return { failed: null }
+  } catch (error) {
+    return { failed: (error as Error).message }
   }
 }

@@ -1,6 +1,7 @@
 /** What comes before and after the items: setup, the list of items, reduce and merge. */
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
+import { CurfewError } from '../core/errors.ts'
 import { HandlerError } from '../core/failure.ts'
 import { MAX_ITEMS_BYTES } from '../core/limits.ts'
 import { parseItems, selectItems } from '../definitions/item-selection.ts'
@@ -16,16 +17,24 @@ import { Steps } from './steps.ts'
 
 /** The ids of the items, in their order. Those of a run that goes on are what they were. */
 export async function findItems(run: MapreduceRun, attempt: Attempt): Promise<{ ids: string[] }> {
-  const { folder, model, live, clock } = run
+  const { folder, live, clock } = run
   live.phaseBegins('map', clock.wall())
   const known = folder.items()
   if (known) return { ids: [...known.keys()] }
-  const input = await readInput(run, attempt)
-  const { items, warnings } = selectItems(model.map, input)
+  const { items, warnings } = await selected(run, attempt)
   for (const warning of warnings) run.logger.warn({ job: run.jobId }, warning)
   folder.setItems(items)
   live.setTotal(items.length)
   return { ids: items.map(({ id }) => id) }
+}
+
+async function selected(run: MapreduceRun, attempt: Attempt): Promise<ReturnType<typeof selectItems>> {
+  try {
+    return selectItems(run.model.map, await readInput(run, attempt))
+  } catch (error) {
+    if (error instanceof HandlerError || !(error instanceof CurfewError)) throw error
+    throw failed(error.code, error.message)
+  }
 }
 
 async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> {
@@ -176,6 +185,7 @@ async function giveUpLost(run: MapreduceRun, { commands }: Attempt): Promise<voi
   }
 }
 
-function failed(code: string, message: string, details?: Record<string, string>): HandlerError {
-  return new HandlerError(message, { code, retryable: false, ...(details && { details }) })
+/** The run tells it with the name of a task of Curfew's own in front; in the details it stands as people know it. */
+function failed(code: string, message: string, details: Record<string, string> = {}): HandlerError {
+  return new HandlerError(message, { code, retryable: false, details: { ...details, message } })
 }

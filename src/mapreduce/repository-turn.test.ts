@@ -75,7 +75,7 @@ test('another process is waited for, and one that was killed has let go', async 
     }).take(async () => {
       isTaken = true
     })
-    await looked.promise
+    await Promise.race([looked.promise, taking])
     expect(isTaken).toBe(false)
   } finally {
     holder.kill('SIGKILL')

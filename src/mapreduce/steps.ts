@@ -256,7 +256,8 @@ export class Steps {
     const end = await commands.run(
       { argv, env, cwd, limitMs, idleMs, graceMs, secrets, outputBytes: OUTPUT_BYTES, sweep: 'later' },
       {
-        onLimit: (which) => {
+        onLimit: () => this.#note([], graceMs + STORE_AFTER_MS + 1_000),
+        onOverrun: (which) => {
           stoppedAt = this.#clock.monotonic()
           const elapsedMs = Math.round(stoppedAt - at)
           fired.timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, elapsedMs)
@@ -414,7 +415,12 @@ function firstLine(text: string): string {
 }
 
 function shown({ stdout, stderr }: { stdout: string; stderr: string }) {
-  return { stdout: stdout.slice(-SHOWN_BYTES), stderr: stderr.slice(-SHOWN_BYTES) }
+  return { stdout: endOf(stdout), stderr: endOf(stderr) }
+}
+
+/** Cut, it begins with an ellipsis. */
+function endOf(text: string): string {
+  return text.length <= SHOWN_BYTES ? text : `…${text.slice(1 - SHOWN_BYTES)}`
 }
 
 function failureValue(

@@ -3,13 +3,16 @@ import type { DescMessage } from '@bufbuild/protobuf'
 import { fromBinary, fromJsonString, toBinary, toJsonString } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import { DEAD_LETTER_ERRORS, DEAD_LETTER_STATES } from '../core/dead-letter.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import { MAX_MESSAGE_DEPTH } from '../core/limits.ts'
 import type { Progress, StopReason } from '../core/states.ts'
+import type { DeadLetterView } from './dead-letter-view.ts'
 import { GetStatusResponseSchema, MetricSchema } from './gen/curfew/v1/cluster_pb.ts'
 import {
   AttemptSchema,
+  DeadLetterSchema,
   EventSchema,
   ExplanationSchema,
   MemberSchema,
@@ -261,6 +264,12 @@ const member = record<MemberView>({
   ...{ runId: orNull(text), output: json, failure: orNull(failure), timeoutKind: orNull(timeoutKind) },
   dependsOn: fc.array(text, { maxLength: 2 }),
 })
+const deadLetter = record<DeadLetterView>({
+  ...{ jobId: text, itemId: text, name: text, message: text, attempts: count },
+  ...{ state: fc.constantFrom(...DEAD_LETTER_STATES), errorType: fc.constantFrom(...DEAD_LETTER_ERRORS) },
+  ...{ createdAt: number, updatedAt: number, retryId: orNull(text), retriedAt: orNull(number) },
+  body: orNull(object),
+})
 const worker = record<WorkerView>({
   ...{ id: text, host: text, pid: count, version: text, status: fc.constantFrom('attached', 'silent') },
   labels: fc.dictionary(
@@ -292,6 +301,7 @@ const VIEWS: [string, DescMessage, fc.Arbitrary<object>][] = [
   ['explanations', ExplanationSchema, explanation],
   ['runs', RunSchema, run],
   ['workflows of a job', MemberSchema, member],
+  ['dead letters', DeadLetterSchema, deadLetter],
   ['workers', WorkerSchema, worker],
   ['metrics', MetricSchema, metric],
   ['the status of a manager', GetStatusResponseSchema, serverStatus],

@@ -44,8 +44,10 @@ export interface CommandCallbacks {
   /** Without secrets, in the order in which it came. */
   onOutput?: OnOutput
   onStarted?: (command: RunningCommand) => void
-  /** A limit is over; it goes down the ladder now. */
+  /** A limit is over. It may just have ended by itself. */
   onLimit?: (which: CommandLimit) => void
+  /** It has not: it was asked to stop, and goes down the ladder. */
+  onOverrun?: (which: CommandLimit) => void
 }
 
 export type CommandEnd = CommandEnded | CommandNotStarted
@@ -92,7 +94,7 @@ export class CommandRunner {
   /** For whoever walks the ladder himself. */
   start(
     request: CommandRequest,
-    { onOutput, onStarted, onLimit }: CommandCallbacks = {},
+    { onOutput, onStarted, onLimit, onOverrun }: CommandCallbacks = {},
   ): RunningCommand | Promise<CommandNotStarted> {
     const { supervisor, nodeId } = this.#parts
     const { argv, env, cwd, marker, secrets, outputBytes } = request
@@ -107,7 +109,7 @@ export class CommandRunner {
     supervisor.register({ ...root, token })
     const output = new CommandOutput(outputBytes, mask, onOutput)
     const command = new RunningCommand(process, root, {
-      ...{ ...this.#parts, ...request, output, token, onLimit },
+      ...{ ...this.#parts, ...request, output, token, onLimit, onOverrun },
     })
     void command.ended.then((end) => this.#settle(command, request, end))
     onStarted?.(command)

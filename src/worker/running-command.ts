@@ -56,6 +56,7 @@ interface Parts {
   graceMs: number
   sweep: 'command' | 'later'
   onLimit?: ((which: CommandLimit) => void) | undefined
+  onOverrun?: ((which: CommandLimit) => void) | undefined
 }
 
 /** What a command that was not swept leaves. */
@@ -140,22 +141,25 @@ export class RunningCommand {
     if (this.#stopped || this.#exitedAt !== null) return
     this.#stopped = { why, graceMs }
     this.#limits.cancel()
-    void this.#ask().then(() => {
+    void this.#ask().then((isRunning) => {
+      if (isRunning && why !== 'asked') this.#parts.onOverrun?.(why)
       if (this.#exitedAt !== null || this.#isForced) return
       this.#graceTimer = this.#parts.clock.setTimer(graceMs, () => this.#force())
     })
   }
 
-  /** A stopped process hears it when it goes on. */
-  async #ask(): Promise<void> {
+  /** A stopped process hears it when it goes on. False: it has ended by itself. */
+  async #ask(): Promise<boolean> {
     // Looked for before anything is signalled: a descendant is known by its parent only while that one lives.
     const members = (await this.#members()) ?? []
     // Its end may be known to the system and not yet here.
-    if (this.#isForced || !this.#isRunning()) return
+    if (!this.#isRunning()) return false
+    if (this.#isForced) return true
     this.#seen = members
     this.#askedAt = this.#parts.clock.monotonic()
     signalGroup(this.root, 'SIGTERM')
     signalGroup(this.root, 'SIGCONT')
+    return true
   }
 
   #isRunning(): boolean {

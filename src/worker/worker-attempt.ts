@@ -22,6 +22,9 @@ const AFTER_STORE_MS = 250
 /** How long the store is asked before the worker acts by itself. */
 const ANSWER_WITHIN_MS = 1_000
 
+/** The longest that a note is held back. */
+const NOTE_MS = 50
+
 type Beat = { progress: Progress | null; details: string | null; moved: boolean }
 
 export interface AttemptHost {
@@ -48,6 +51,8 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   #waitingBeat: Beat | null = null
   #beatTimer: Timer | null = null
   #beatAt = -Infinity
+  #waitingNote: { note: Note; stored: PromiseWithResolvers<void> } | null = null
+  #noteTimer: Timer | null = null
   #isReported = false
   #whenReported: (() => void)[] | null = null
 
@@ -72,6 +77,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   stop(reason: StopReason, graceMs: number): void {
     if (this.#stopping || (this.#hasEnded && !this.#gaveUp)) return
     this.#sendBeat()
+    this.#sendNote()
     this.#stopping = reason
     this.#clearTimers()
     if (this.#gaveUp) return void this.#reportAndGo(this.#reportStopped('aborted', null))
@@ -88,6 +94,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
 
   #ended(end: AttemptEnd): void {
     this.#hasEnded = true
+    this.#sendNote()
     if (this.#forced) return
     if (!this.#stopping && end.type === 'failed' && end.failure.code === 'soft_stop') {
       this.#gaveUp = true
@@ -216,8 +223,28 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     throw new Stopped(this.#stopping ?? { code: 'stale', message: 'not the current attempt any more' })
   }
 
-  async note(note: Note): Promise<void> {
-    this.#heed(await this.#report({ type: 'note', ...note }))
+  /** Held back a moment: a command that ends soon is told of together with its end. */
+  note({ events, limitMs, letters }: Note): Promise<void> {
+    this.#waitingNote ??= { note: { events: [], letters: [] }, stored: Promise.withResolvers<void>() }
+    const { note, stored } = this.#waitingNote
+    note.events.push(...events)
+    note.letters.push(...letters)
+    if (limitMs !== undefined) note.limitMs = limitMs
+    if (letters.length > 0) this.#sendNote()
+    else this.#noteTimer ??= this.#host.clock.setTimer(NOTE_MS, () => this.#sendNote())
+    return stored.promise
+  }
+
+  #sendNote(): void {
+    const waiting = this.#waitingNote
+    this.#waitingNote = null
+    this.#noteTimer?.cancel()
+    this.#noteTimer = null
+    if (!waiting) return
+    void this.#report({ type: 'note', ...waiting.note }).then((answer) => {
+      this.#heed(answer)
+      waiting.stored.resolve()
+    })
   }
 
   /** A stale answer: somebody else has the task, or nobody. */

@@ -1,0 +1,87 @@
+/** The command line: `curfew COMMAND`. Commands are put together here, and what they throw becomes an exit code. */
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+import { Command } from 'commander'
+import { cancelCommand } from './cancel.ts'
+import { configCommand } from './config-command.ts'
+import { devCommand } from './dev.ts'
+import { dlqCommand } from './dlq.ts'
+import { eventsCommand } from './events.ts'
+import { explainCommand } from './explain.ts'
+import { graphCommand } from './graph.ts'
+import type { Io } from './io.ts'
+import { listCommand } from './list.ts'
+import { managerCommand } from './manager.ts'
+import { printError } from './print-error.ts'
+import { resumeCommand } from './resume.ts'
+import { runCommand } from './run.ts'
+import { signalCommand } from './signal.ts'
+import { statusCommand } from './status.ts'
+import { submitCommand } from './submit.ts'
+import { timeoutsCommand } from './timeouts.ts'
+import { tokenCommand } from './token.ts'
+import { validateCommand } from './validate.ts'
+import { watchCommand } from './watch.ts'
+import { workerCommand } from './worker.ts'
+import { workersCommand } from './workers.ts'
+import { worktreesCommand } from './worktrees.ts'
+
+type MakeCommand = (io: Io) => Command
+
+/** In the order of the help. */
+const GROUPS: Record<string, readonly MakeCommand[]> = {
+  'Run work:': [runCommand, submitCommand, resumeCommand],
+  'Look at it:': [statusCommand, watchCommand, listCommand, explainCommand, eventsCommand],
+  'Change it:': [cancelCommand, signalCommand, timeoutsCommand],
+  'Definitions:': [validateCommand, graphCommand],
+  'Map-reduce:': [dlqCommand, worktreesCommand],
+  'Processes:': [managerCommand, workerCommand, devCommand, workersCommand, configCommand, tokenCommand],
+}
+
+/** Answers what to exit with. */
+export async function main(args: readonly string[], io: Io): Promise<number> {
+  const options = args.includes('--') ? args.slice(0, args.indexOf('--')) : args
+  try {
+    const program = await makeProgram(io)
+    await program.parseAsync([...args], { from: 'user' })
+    return io.exitCode
+  } catch (error) {
+    return printError(io, error, { json: options.includes('--json') })
+  }
+}
+
+export async function makeProgram(io: Io): Promise<Command> {
+  const program = new Command('curfew')
+    .description('Durable jobs and workflows whose deadlines hold.')
+    .version(readVersion(), '--version', 'print the version')
+    .helpCommand('help [command]', 'how a command is called')
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+      // They are printed where all errors are.
+      outputError: () => undefined,
+      getOutHelpWidth: () => io.columns,
+      getErrHelpWidth: () => io.columns,
+      getOutHasColors: () => false,
+      getErrHasColors: () => false,
+    })
+    .addHelpText('after', '\nSee curfew COMMAND --help for its options and examples.')
+  for (const [group, commands] of Object.entries(GROUPS)) {
+    program.commandsGroup(group)
+    for (const make of commands) program.addCommand(make(io))
+  }
+  for (const command of program.commands) inherit(command, program)
+  return program
+}
+
+/** Commands that were made apart have settings of their own. */
+function inherit(command: Command, parent: Command): void {
+  command.copyInheritedSettings(parent)
+  for (const inner of command.commands) inherit(inner, command)
+}
+
+function readVersion(): string {
+  const file = path.join(import.meta.dirname, '../../package.json')
+  return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version
+}
