@@ -136,9 +136,9 @@ function nextLines(
   { jobId, itemId, eligible, retryId, errorType }: LetterDocument,
 ): string[] {
   if (!eligible) return []
-  if (retryId !== null) return fieldLines(colours, [['look at it', `curfew watch ${retryId}`]])
   const longer = errorType === 'timeout' ? ' --timeout 10m' : ''
   return fieldLines(colours, [
+    ['watch it', retryId === null ? '' : `curfew watch ${retryId}`],
     ['retry it', `curfew dlq retry ${jobId} ${itemId}${longer}`],
     ['discard it', `curfew dlq discard ${jobId} ${itemId}`],
   ])

@@ -29,6 +29,7 @@ export function summarize(
     ...{ jobId: run.jobId, name: run.model.name, ...ended, counts, slowest },
     timeouts: results.flatMap(timeoutsOf),
     deadLetters: counts.failed + counts.timedOut,
+    lettersOf: run.folder.record.retryOf ?? run.jobId,
   }
 }
 

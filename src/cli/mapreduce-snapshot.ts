@@ -75,5 +75,7 @@ export interface MapreduceSummary {
   slowest: { itemId: string; name: string; status: string; ms: number }[]
   timeouts: TimeoutOfItem[]
   deadLetters: number
+  /** The run whose dead letters they are: of a retry, the one that is retried. */
+  lettersOf: string
   notes: string[]
 }

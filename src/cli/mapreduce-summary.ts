@@ -13,7 +13,8 @@ const SLOWEST_SHOWN = 5
 const TIMEOUTS_SHOWN = 5
 
 export function summaryText(summary: MapreduceSummary, { colours }: { colours: Colours }): string[] {
-  const { jobId, name, status, failure, ms, counts, slowest, timeouts, deadLetters, notes } = summary
+  const { jobId, name, status, failure, ms, counts, slowest, timeouts, deadLetters, lettersOf, notes } =
+    summary
   const line = (...pieces: Piece[]) => styledLine(pieces, null, colours)
   const word = colours.status(status === 'interrupted' ? 'cancelled' : status, status.replace('_', ' '))
   const groups = Map.groupBy(timeouts, ({ kind, commandIndex, source, limitMs }) =>
@@ -30,7 +31,7 @@ export function summaryText(summary: MapreduceSummary, { colours }: { colours: C
     ...notes.map(printable),
     ...(deadLetters === 0
       ? []
-      : [`${deadLetters} in the dead letters: ${colours.bold(`curfew dlq list ${jobId}`)}`]),
+      : [`${deadLetters} in the dead letters: ${colours.bold(`curfew dlq list ${lettersOf}`)}`]),
     ...(status === 'interrupted' ? [`To go on with it: ${colours.bold(`curfew resume ${jobId}`)}`] : []),
   ]
 }

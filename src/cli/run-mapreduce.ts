@@ -76,6 +76,7 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     ...{ folder, env: { ...io.env }, clock: io.clock, chance: () => randomness.next(), retryTimeouts },
     logger: storeLogger(config.settings.log),
     changed: () => display.show(snapshotOf(run, times)),
+    note: (text) => display.note(text),
   })
   const interrupt = new AbortController()
   const ignore = io.onSignal(() => {
@@ -85,10 +86,6 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   })
   const from = io.clock.monotonic()
   try {
-    if (folder.record.base === null && folder.record.model.setup.steps.length === 0) {
-      const { note } = await run.folders()
-      if (note !== null) display.note(note)
-    }
     const ended = await toItsEnd(io, run, { ...options, display, signal: interrupt.signal, times })
     await run.settle()
     const ms = Math.round(io.clock.monotonic() - from)

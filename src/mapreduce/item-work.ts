@@ -80,7 +80,7 @@ class ItemWork {
     const end = await steps.steps.run(this.#run.model.map.template)
     const tookMs = steps.steps.elapsedMs
     if (end.type === 'stopped' || context.signal.aborted) {
-      this.#run.cleanUp(this.#putAway(true))
+      this.#run.cleanUp(this.#putAway())
       throw context.signal.reason
     }
     await commands.endLeft()
@@ -100,7 +100,14 @@ class ItemWork {
     })
     const head = folder.kind === 'plain' ? null : async () => (await this.#run.folders()).headOf(id)
     const steps = new Steps({
-      ...{ model, phase: 'map', item: id, who: `Agent ${id}`, attempt: this.#earlier.length + 1, cwd: folder.path },
+      ...{
+        model,
+        phase: 'map',
+        item: id,
+        who: `Agent ${id}`,
+        attempt: this.#earlier.length + 1,
+        cwd: folder.path,
+      },
       ...{ env, secrets, values, budget, commands, signal: context.signal, head, chance },
       monitoring: model.map.monitoring,
       running: (command) => live.itemStep(id, command),
@@ -133,7 +140,7 @@ class ItemWork {
       const failure = await this.#mergeBack()
       if (failure) Object.assign(made, { status: 'failed', failure })
     }
-    made.kept = await this.#putAway(made.status !== 'successful', end.type === 'timed_out')
+    made.kept = await this.#putAway(end.type === 'timed_out')
     return made
   }
 
@@ -141,16 +148,17 @@ class ItemWork {
     const { id } = this.#item
     const merged = await (await this.#run.folders()).mergeBack(id)
     if (merged.type === 'nothing' || merged.type === 'merged') return null
+    const kept = merged.branch === null ? '' : `; they are kept in branch ${merged.branch}`
     const message =
       merged.type === 'conflict'
-        ? `its commits conflict with what was merged before, in ${merged.files.join(', ')}; they are kept in branch ${merged.branch}`
-        : `its commits could not be merged: ${merged.message}; they are kept in branch ${merged.branch}`
+        ? `its commits conflict with what was merged before, in ${merged.files.join(', ')}${kept}`
+        : `its commits could not be merged: ${merged.message}${kept}`
     return { code: merged.type === 'conflict' ? 'merge_conflict' : 'merge_refused', message }
   }
 
-  async #putAway(keep: boolean, isTold = false): Promise<ItemAttempt['kept']> {
+  async #putAway(isTold = false): Promise<ItemAttempt['kept']> {
     const { id } = this.#item
-    const { kept, failed } = await (await this.#run.folders()).remove(id, { keep })
+    const { kept, failed } = await (await this.#run.folders()).remove(id, { keep: true })
     if (failed !== null) {
       this.#events.push({ type: 'cleanup_failed', item: id, message: failed })
       this.#run.logger.warn({ item: id, error: failed }, 'the folder of an item could not be removed')
@@ -230,7 +238,7 @@ export function letterOf(
   const failure = last?.failure ?? null
   const isConflict = failure?.code === 'merge_conflict' || failure?.code === 'merge_refused'
   const letter: DeadLetterBody = {
-    errorType: timeout ? 'timeout' : isConflict ? 'conflict' : 'failure',
+    errorType: timeout ? 'timeout' : isConflict ? 'conflict' : failure?.code === 'lost' ? 'lost' : 'failure',
     message: message ?? 'it failed',
     item: item.item,
     name: item.name,

@@ -25,6 +25,7 @@ import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
 import { removeFolder } from './folder-removal.ts'
+import { REPOSITORY_VARIABLES } from './git.ts'
 import { workOnItem } from './item-work.ts'
 import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
@@ -41,6 +42,8 @@ export interface MapreduceParts {
   logger: Logger
   /** Something is to be shown. */
   changed(): void
+  /** Somebody should know. */
+  note(text: string): void
   /** Items that timed out in an earlier session are worked on once more. */
   retryTimeouts?: boolean
 }
@@ -61,6 +64,7 @@ export class MapreduceRun {
   /** Work folders of attempts that were stopped are put away beside everything else. */
   readonly #cleanUps = new Set<Promise<unknown>>()
   readonly #env: NodeJS.ProcessEnv
+  readonly #note: (text: string) => void
   #folders: Promise<ItemFolders> | null = null
   #retriesTimeouts: boolean
   #usesItemFile: boolean | null = null
@@ -74,6 +78,7 @@ export class MapreduceRun {
     this.logger = logger
     this.#retriesTimeouts = retryTimeouts
     this.#env = env
+    this.#note = parts.note
     this.secrets = model.secrets.flatMap((name) => env[name] || [])
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
     this.live.restore(folder.items()?.size ?? 0, folder.results())
@@ -153,6 +158,7 @@ export class MapreduceRun {
       ...{ cwd, jobId, useGit, base, root: this.folder.worktrees },
       ...{ clock: this.clock, logger: this.logger },
     })
+    if (folders.note !== null) this.#note(folders.note)
     if (record.base !== folders.base) {
       record.base = folders.base
       this.folder.save()
@@ -164,6 +170,8 @@ export class MapreduceRun {
   surroundings(context: TaskContext): { env: NodeJS.ProcessEnv; values: Record<string, unknown> } {
     const { params, args, model } = this.folder.record
     const outer = childEnvironment(this.#env)
+    // In a hook of git they would lead every command of an item to the repository of the hook.
+    for (const name of REPOSITORY_VARIABLES) delete outer[name]
     const values: Record<string, unknown> = { ...outer, params, args }
     const own: Record<string, string> = {}
     for (const [name, text] of Object.entries(model.env)) {

@@ -138,7 +138,17 @@ async function runSteps(
   const budget: Budget | null =
     timeoutMs === null ? null : { type: 'phase', limitMs: timeoutMs, source: `${phase}.timeout` }
   const sequence = new Steps({
-    ...{ model, phase, item: null, who: `Phase ${phase}`, attempt: 1, cwd: folder.record.cwd, env, secrets, values },
+    ...{
+      model,
+      phase,
+      item: null,
+      who: `Phase ${phase}`,
+      attempt: 1,
+      cwd: folder.record.cwd,
+      env,
+      secrets,
+      values,
+    },
     ...{ budget, commands, signal: context.signal, head: null, chance, monitoring: model.map.monitoring },
     running: (step) => live.phaseStep(phase, step, steps.length),
   })

@@ -160,7 +160,7 @@ export class Steps {
     const when = this.#when(place)
     if (when.type !== 'run') {
       if (when.type === 'failed') return when
-      this.#record(place, 'skipped', null, 0)
+      this.#record(place, 'skipped', null, 0, { ms: null, source: 'none' })
       return { type: 'completed', stdout: '' }
     }
     const end = await this.#tries(place)
@@ -273,7 +273,7 @@ export class Steps {
       const resolution = isForced ? 'ForceTermination' : 'GracefulTermination'
       const afterMs = Math.round(this.#clock.monotonic() - stoppedAt)
       this.#note([{ type: 'timeout_resolved', item: this.#host.item, resolution, tookMs: afterMs }], null)
-      this.#record(place, 'timed_out', end.exitCode, tookMs)
+      this.#record(place, 'timed_out', end.exitCode, tookMs, limit)
       return { type: 'timed_out', timeout: { ...fired.timeout, resolution, ...shown(end) } }
     }
     if (signal.aborted) return { type: 'stopped' }
@@ -285,11 +285,11 @@ export class Steps {
     if (failure) {
       const { exitCode, message } = failure
       this.#note([{ type: 'command_failed', ...about, tookMs, exitCode, message }])
-      this.#record(place, 'failed', exitCode, tookMs)
+      this.#record(place, 'failed', exitCode, tookMs, limit)
       return { type: 'failed', failure }
     }
     this.#note([{ type: 'command_completed', ...about, tookMs }])
-    this.#record(place, 'completed', 0, tookMs)
+    this.#record(place, 'completed', 0, tookMs, limit)
     return { type: 'completed', stdout: end.type === 'ended' ? end.stdout : '' }
   }
 
@@ -389,9 +389,14 @@ export class Steps {
     return { code, command: index, commandType: step.type, text, exitCode, message, ...output }
   }
 
-  #record(place: Place, status: StepRecord['status'], exitCode: number | null, tookMs: number): void {
+  #record(
+    place: Place,
+    status: StepRecord['status'],
+    exitCode: number | null,
+    tookMs: number,
+    { ms, source }: { ms: number | null; source: string },
+  ): void {
     const { step, index } = place
-    const { ms, source } = this.#limit(place)
     this.#records.push({
       ...{ command: index, commandType: step.type, text: step.text.slice(0, 200), status, exitCode, tookMs },
       ...{ limitMs: ms, source },

@@ -1,0 +1,278 @@
+import { mkdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { describe, expect, vi } from 'vitest'
+import type { Ran, Summary } from './world.ts'
+import { worldTest as test } from './world.ts'
+
+// Each test starts processes, and the machine may be busy.
+vi.setConfig({ testTimeout: 90_000, maxConcurrency: 4 })
+
+const ONE = { items: [{ name: 'one' }] }
+
+/** It ran to its end, well or not. */
+function summaryOf(ran: Ran): Summary {
+  expect(ran.json, ran.stderr).not.toBeNull()
+  return ran.json as Summary
+}
+
+describe('steps', () => {
+  test.concurrent('what one captures the next ones find, in its phase and those after it', async ({
+    world,
+  }) => {
+    const ran = await world.run({
+      setup: [{ shell: 'printf "from setup\\n\\n"', capture: 'before' }],
+      map: {
+        input: { items: ['a', 'b'] },
+        agent_template: [
+          { shell: 'echo "it is ${item}"', capture: 'said' },
+          { shell: 'echo "${before}: ${said}" >> "$MARKS/said-${item}"' },
+        ],
+      },
+      reduce: [
+        {
+          shell: 'cp "${map.results}" "$MARKS/results"; echo "${map.successful} of ${map.total}"',
+          capture: 'sum',
+        },
+      ],
+      merge: [{ shell: 'echo "${before}, ${sum}" > "$MARKS/merged"' }],
+    })
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(world.lines('said-a')).toEqual(['from setup: it is a'])
+    expect(world.lines('said-b')).toEqual(['from setup: it is b'])
+    expect(world.lines('merged')).toEqual(['from setup, 2 of 2'])
+    expect(JSON.parse(world.mark('results') ?? '')).toMatchObject([
+      { item_id: 'item-0', item: 'a', status: 'successful', captures: { said: 'it is a' } },
+      { item_id: 'item-1', item: 'b', status: 'successful', captures: { said: 'it is b' } },
+    ])
+  })
+
+  test.concurrent('one whose when is false is passed over; a when that cannot be told fails', async ({
+    world,
+  }) => {
+    const ran = await world.run({
+      map: {
+        input: { items: [{ name: 'small', n: 1 }, { name: 'big', n: 10 }, { name: 'none' }] },
+        agent_template: [
+          { shell: 'echo "${item.name}" >> "$MARKS/big"', when: 'item.n > 5' },
+          { shell: 'echo "${item.name}" >> "$MARKS/all"' },
+        ],
+      },
+    })
+    expect(summaryOf(ran).counts).toMatchObject({ successful: 2, failed: 1 })
+    expect(world.lines('big')).toEqual(['big'])
+    expect(world.lines('all').toSorted()).toEqual(['big', 'small'])
+    expect(ran.stderr).toContain('none failed')
+  })
+
+  test.concurrent('env and working_dir hold for their step', async ({ world }) => {
+    world.write('sub/folder/file.txt', 'here\n')
+    world.commit('A folder')
+    const tell = 'echo "$OUTER $INNER $(basename "$PWD")" >> "$MARKS/told"'
+    const ran = await world.run(
+      {
+        env: { OUTER: 'outer-${params.who}', COUNT: 3 },
+        map: {
+          input: { items: [{ dir: 'sub/folder' }] },
+          agent_template: [
+            {
+              shell: `${tell}; cat file.txt >> "$MARKS/told"`,
+              env: { INNER: 'inner-$${x}' },
+              working_dir: '${item.dir}',
+            },
+            { shell: 'echo "[$INNER] $COUNT" >> "$MARKS/told"; pwd > "$MARKS/cwd"' },
+            { shell: 'true', working_dir: 'nowhere' },
+          ],
+        },
+      },
+      ['--param', 'who=you'],
+    )
+    expect(world.lines('told')).toEqual(['outer-you inner-${x} folder', 'here', '[] 3'])
+    expect(world.lines('cwd')[0]).not.toBe(world.top)
+    expect(summaryOf(ran).counts.failed).toBe(1)
+    expect(ran.stderr).toMatch(/Command 2.*nowhere/)
+  })
+
+  test.concurrent('retry runs it again until it gets through, or no tries are left', async ({ world }) => {
+    const retry = { retries: 2, backoff: { initial_ms: 10, max_ms: 10 } }
+    const count = 'echo x >> "$MARKS/${item.name}"; test "$(wc -l < "$MARKS/${item.name}")" -ge "${item.at}"'
+    const ran = await world.run({
+      map: {
+        input: {
+          items: [
+            { name: 'third', at: 3 },
+            { name: 'never', at: 9 },
+          ],
+        },
+        agent_template: [{ shell: count, retry }],
+      },
+    })
+    expect(summaryOf(ran).counts).toMatchObject({ successful: 1, failed: 1 })
+    expect(world.lines('third')).toHaveLength(3)
+    expect(world.lines('never')).toHaveLength(3)
+  })
+
+  test.concurrent('a handler that gets through makes good a failure; on_success follows success', async ({
+    world,
+  }) => {
+    const on_failure = [
+      {
+        shell:
+          'echo "${item.name} ${failure.kind} ${failure.exit_code} ${failure.output}" >> "$MARKS/handled"',
+      },
+      { shell: 'test "${item.name}" != bad' },
+    ]
+    const on_success = { shell: 'echo "${item.name}" >> "$MARKS/success"' }
+    const ran = await world.run({
+      map: {
+        input: { items: ['good', 'mended', 'bad'].map((name) => ({ name })) },
+        agent_template: [
+          { shell: 'test "${item.name}" = good || { printf why >&2; exit 7; }', on_failure, on_success },
+          { shell: 'echo "${item.name}" >> "$MARKS/after"' },
+        ],
+      },
+    })
+    expect(summaryOf(ran).counts).toMatchObject({ successful: 2, failed: 1 })
+    expect(world.lines('handled').toSorted()).toEqual(['bad failed 7 why', 'mended failed 7 why'])
+    expect(world.lines('success')).toEqual(['good'])
+    expect(world.lines('after').toSorted()).toEqual(['good', 'mended'])
+    const [letter] = await world.letters(summaryOf(ran).jobId)
+    expect(letter).toMatchObject({
+      name: 'bad',
+      errorType: 'failure',
+      message: expect.stringContaining('exit code 7'),
+    })
+  })
+
+  test.concurrent('commit_required fails what made no commit; commits are merged', async ({ world }) => {
+    const commit =
+      'echo "${item.name}" > "${item.name}.txt"; git add --all; git commit --quiet -m "Add ${item.name}"'
+    const ran = await world.run({
+      map: {
+        input: { items: ['x', 'y', 'idle'].map((name) => ({ name })) },
+        agent_template: [{ shell: `test "\${item.name}" = idle || { ${commit}; }`, commit_required: true }],
+      },
+    })
+    const summary = summaryOf(ran)
+    expect(summary.counts).toMatchObject({ successful: 2, failed: 1 })
+    const [letter] = await world.letters(summary.jobId)
+    expect(letter).toMatchObject({ name: 'idle', body: { failure: { code: 'no_commit' } } })
+    expect(world.git('show', 'HEAD:x.txt')).toBe('x')
+    expect(world.git('show', 'HEAD:y.txt')).toBe('y')
+    expect(readFileSync(path.join(world.top, 'x.txt'), 'utf8')).toBe('x\n')
+    expect(world.git('status', '--porcelain')).toBe('')
+    expect(world.worktrees()).toEqual([])
+  })
+
+  test.concurrent('a runner is any program; what it is given stays one argument', async ({ world }) => {
+    world.program('ask', '#!/bin/sh\nprintf "%s|" "$#" "$@" > "$MARKS/asked"\n')
+    const ran = await world.run(
+      {
+        runners: { ask: ['ask', '--model', '${params.model}'] },
+        map: { input: ONE, agent_template: [{ ask: 'what is "${item.name}"; $(touch x) $HOME' }] },
+      },
+      ['--param', 'model=a b'],
+    )
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(world.mark('asked')).toBe('3|--model|a b|what is "one"; $(touch x) $HOME|')
+  })
+
+  test.concurrent('claude is asked in print mode, in the folder of the item', async ({ world }) => {
+    world.program(
+      'claude',
+      '#!/bin/sh\npwd >> "$MARKS/cwd"\nprintf "%s|" "$@" > "$MARKS/asked"\necho answered\n',
+    )
+    const ran = await world.run({
+      map: {
+        input: ONE,
+        agent_template: [
+          { claude: '/fix ${item.name}\nplease', capture: 'answer' },
+          { shell: 'echo "${answer}" > "$MARKS/answer"; pwd >> "$MARKS/cwd"' },
+        ],
+      },
+    })
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(world.mark('asked')).toBe('--print|/fix one\nplease|')
+    expect(world.lines('answer')).toEqual(['answered'])
+    const [asked, after] = world.lines('cwd')
+    expect(asked).toBe(after)
+    expect(asked).not.toBe(world.top)
+  })
+})
+
+describe('items', () => {
+  const numbers = [5, 3, 9, 1, 7, 2].map((n) => ({
+    n,
+    name: `n${n}`,
+    of: { kind: n % 2 === 0 ? 'even' : 'odd' },
+  }))
+  const template = { max_parallel: 1, agent_template: [{ shell: 'echo "${item.n}" >> "$MARKS/order"' }] }
+
+  test.concurrent('json_path, filter, sort_by, offset and max_items choose them, in this order', async ({
+    world,
+  }) => {
+    world.write('items.json', JSON.stringify({ some: { numbers } }))
+    const map = {
+      ...{ input: 'items.json', json_path: '$.some.numbers[*]', filter: 'item.of.kind == "odd"' },
+      ...{ sort_by: 'n desc', offset: 1, max_items: 3, ...template },
+    }
+    const chosen = await world.run({ map })
+    expect(chosen.code, chosen.stderr).toBe(0)
+    expect(world.lines('order')).toEqual(['7', '5', '3'])
+    const fewer = await world.run({ map }, ['--max-items', '1'])
+    expect(summaryOf(fewer).counts).toMatchObject({ total: 1, successful: 1 })
+    expect(world.lines('order').slice(3)).toEqual(['7'])
+  })
+
+  test.concurrent('a command lists them, as JSON or line by line', async ({ world }) => {
+    world.write('sub/a.txt', '')
+    world.write('sub/b c.txt', '')
+    world.commit('Files')
+    const lines = await world.run({
+      map: {
+        ...{ input: { command: 'git ls-files sub' }, max_parallel: 1 },
+        agent_template: [{ shell: 'test -f "${item}"; echo "${item}" >> "$MARKS/files"' }],
+      },
+    })
+    expect(lines.code, lines.stderr).toBe(0)
+    expect(world.lines('files')).toEqual(['sub/a.txt', 'sub/b c.txt'])
+    const json = await world.run({
+      map: { input: { command: `printf '%s' '${JSON.stringify(numbers.slice(0, 2))}'` }, ...template },
+    })
+    expect(json.code, json.stderr).toBe(0)
+    expect(world.lines('order')).toEqual(['5', '3'])
+    const broken = await world.run({ map: { input: { command: 'echo why >&2; exit 4' }, ...template } })
+    expect(broken.code).toBe(1)
+    expect(summaryOf(broken).failure?.message).toBe('map.input: the command ended with exit code 4: why')
+  })
+
+  test.concurrent('G4: with none there is nothing to do, and it is reduced', async ({ world }) => {
+    mkdirSync(path.join(world.top, 'sub'))
+    for (const items of [[], numbers]) {
+      const ran = await world.run({
+        map: { input: { items }, filter: 'item.n > 100', ...template },
+        reduce: [{ shell: 'echo "${map.total} ${map.failed}" >> "$MARKS/reduced"' }],
+      })
+      expect(ran.code, ran.stderr).toBe(0)
+      expect(summaryOf(ran)).toMatchObject({
+        ...{ status: 'completed', deadLetters: 0, slowest: [], timeouts: [] },
+        counts: { total: 0, successful: 0, failed: 0, cancelled: 0 },
+      })
+      expect(ran.stderr).not.toContain('NaN')
+    }
+    expect(world.lines('reduced')).toEqual(['0 0', '0 0'])
+    expect(world.mark('order')).toBeNull()
+  })
+
+  test.concurrent('a file of items that is missing, or holds none, is told', async ({ world }) => {
+    const missing = await world.run({ map: { input: 'missing.json', ...template } })
+    expect(missing.code).toBe(1)
+    expect(summaryOf(missing).failure).toMatchObject({
+      code: 'input_not_found',
+      message: expect.stringContaining('missing.json cannot be read (ENOENT)'),
+    })
+    world.write('wrong.json', '{"list":[1,2]}')
+    const wrong = await world.run({ map: { input: 'wrong.json', ...template } })
+    expect(wrong.code).toBe(1)
+    expect(summaryOf(wrong).failure).toMatchObject({ message: 'the input is no list of items' })
+  })
+})
