@@ -253,7 +253,7 @@ describe('handlers and the error policy', () => {
     error_policy,
     map: {
       ...{ input: { items: [1, 2, 3, 4, 5].map((n) => ({ n })) }, max_parallel: 1 },
-      agent_template: [{ shell: 'echo "${item.n}" >> "$MARKS/items"; test "${item.n}" -gt ' + count }],
+      agent_template: [{ shell: `echo "\${item.n}" >> "$MARKS/items"; test "\${item.n}" -gt ${count}` }],
     },
     reduce: REDUCE,
   })

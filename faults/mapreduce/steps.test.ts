@@ -273,6 +273,8 @@ describe('items', () => {
     world.write('wrong.json', '{"list":[1,2]}')
     const wrong = await world.run({ map: { input: 'wrong.json', ...template } })
     expect(wrong.code).toBe(1)
-    expect(summaryOf(wrong).failure).toMatchObject({ message: 'the input is no list of items' })
+    expect(summaryOf(wrong).failure).toMatchObject({
+      message: expect.stringMatching(/^the input is no list of items\n.*json_path/),
+    })
   })
 })

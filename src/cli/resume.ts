@@ -1,9 +1,11 @@
 /** `curfew resume ID`: goes on with work that was left, or was parked. */
+import path from 'node:path'
 import { Command } from 'commander'
 import type { Client } from '../client/client.ts'
 import { durationMs, formatDuration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { isEnded } from '../core/states.ts'
+import { mapreduceQueue } from '../mapreduce/mapreduce-run.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { addSettings, loadConfig } from './config.ts'
 import { usageError } from './exit-code.ts'
@@ -77,11 +79,23 @@ Exits as "curfew run" does.`,
     await runToEnd(io, {
       ...{ config, place, definitions, json, cancelsOthers: false, ...(first && { first }) },
       begin: async ({ client }) => {
-        const { parked } = await handleOf(client, id).view()
+        const { parked, status } = await handleOf(client, id).view()
+        if (!isEnded(status)) await refuseWithoutFolder(io, client, id)
         if (parked !== null) await client.resume(id)
         return id
       },
     })
+  })
+}
+
+/** What is left of a map-reduce in the store can be run by nobody. */
+async function refuseWithoutFolder(io: Io, client: Client, id: string): Promise<void> {
+  const { tasks } = await client.list({ parent: id, limit: 1 })
+  if (tasks[0]?.queue !== mapreduceQueue(id)) return
+  const folder = path.join(runsFolder(io.env), id)
+  throw new CurfewError('unknown_run', `the folder of ${id} is gone, and it cannot go on: ${folder}`, {
+    hint: `On another machine or with another state folder it may be there. To end it: curfew cancel ${id}`,
+    fields: { id, folder },
   })
 }
 

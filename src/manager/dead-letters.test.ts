@@ -1,6 +1,8 @@
 // Who may take dead letters, and when: on real stores, at given times.
-import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, test, vi } from 'vitest'
 import { createDatabase } from '../../scripts/postgres/database.ts'
+import type { CurfewError } from '../core/errors.ts'
 import { newRow } from '../engine/fixtures/task-rows.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
 import type { LetterRow } from '../store/letter-row.ts'
@@ -48,6 +50,29 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       ['item-1', 'open', winner],
     ])
   })
+
+  test.runIf(kind === 'PostgreSQL')(
+    'H3: a claim waits for one that is under way elsewhere, and sees what it did',
+    async () => {
+      await put(letter('item-0'))
+      const other = new pg.Client({ connectionString: db.location })
+      await other.connect()
+      try {
+        await other.query('begin')
+        await other.query(`update curfew.dead_letters set retry_id = 'w_7', retried_at = 1000`)
+        const claimed = claim('w_8').then(String, (error: CurfewError) => error.code)
+        await vi.waitFor(async () => {
+          const waiting = await db.sql(`select 1 from pg_stat_activity where wait_event_type = 'Lock'
+            and datname = current_database()`)
+          expect(waiting).toHaveLength(1)
+        })
+        await other.query('commit')
+        expect(await claimed).toBe('being_retried')
+      } finally {
+        await other.end()
+      }
+    },
+  )
 
   test('H3: while the run that has taken one works, the others of the choice stay free as well', async () => {
     await put(letter('item-0', { retryId: 't_7', retriedAt: 1 }), letter('item-1'))

@@ -231,8 +231,9 @@ export function letterOf(
   const { retryOf } = run.folder.record
   const jobId = retryOf ?? run.jobId
   const { status, attempts } = result
+  // One that timed out may be in the dead letters, from an earlier session.
   if (status !== 'failed' && status !== 'timed_out')
-    return retryOf === null ? null : { jobId, itemId: item.id, letter: null }
+    return retryOf === null && attempts.length === 1 ? null : { jobId, itemId: item.id, letter: null }
   const last = attempts.at(-1)
   const timeout = last?.timeout
   const failure = last?.failure ?? null

@@ -54,6 +54,10 @@ export interface Attempt {
   commands: AttemptCommands
 }
 
+export function mapreduceQueue(jobId: string): string {
+  return `mapreduce:${jobId}`
+}
+
 export class MapreduceRun {
   readonly folder: RunFolder
   readonly live: LiveRun
@@ -100,7 +104,7 @@ export class MapreduceRun {
 
   /** Only whoever runs it takes its tasks. */
   get queue(): string {
-    return `mapreduce:${this.jobId}`
+    return mapreduceQueue(this.jobId)
   }
 
   /** Its graph, with the tasks it is made of. */

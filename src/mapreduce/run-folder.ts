@@ -124,7 +124,8 @@ export class RunFolder {
   /** Only to read it. */
   static look(runs: string, jobId: string): RunFolder {
     const folder = path.join(runs, jobId)
-    const record = JSON.parse(readFileSync(path.join(folder, 'run.json'), 'utf8')) as RunRecord
+    const file = path.join(folder, 'run.json')
+    const record = parse<RunRecord>(file, readFileSync(file, 'utf8'))
     if (record.format !== MAPREDUCE_FORMAT) {
       const message = `${jobId} was started by another version of curfew (format ${record.format})`
       throw new CurfewError('unknown_format', message)
@@ -151,7 +152,8 @@ export class RunFolder {
     const text = this.#read('items.jsonl')
     if (text === null) return null
     const lines = text.split('\n').filter((line) => line !== '')
-    this.#items = byId(lines.map((line) => JSON.parse(line) as RunItem))
+    const file = path.join(this.path, 'items.jsonl')
+    this.#items = byId(lines.map((line) => parse<RunItem>(file, line)))
     return this.#items
   }
 
@@ -160,8 +162,7 @@ export class RunFolder {
   }
 
   captures(): Record<string, unknown> {
-    const text = this.#read('captures.json')
-    return text === null ? {} : (JSON.parse(text) as Record<string, unknown>)
+    return this.#readJson<Record<string, unknown>>('captures.json') ?? {}
   }
 
   setResult(result: ItemResult): void {
@@ -170,14 +171,15 @@ export class RunFolder {
 
   /** So far: also of one that is tried again. */
   result(id: string): ItemResult | null {
-    const text = this.#read(path.join('results', `${id}.json`))
-    return text === null ? null : (JSON.parse(text) as ItemResult)
+    return this.#readJson<ItemResult>(path.join('results', `${id}.json`))
   }
 
   results(): ItemResult[] {
+    const items = this.items()
     return readdirSync(path.join(this.path, 'results'))
-      .filter((name) => name.endsWith('.json') && !name.startsWith('.'))
-      .map((name) => this.result(name.slice(0, -'.json'.length)) as ItemResult)
+      .map((name) => path.basename(name, '.json'))
+      .filter((id) => items?.has(id))
+      .map((id) => this.result(id) as ItemResult)
   }
 
   /** A file with this value as JSON, for commands. */
@@ -259,6 +261,11 @@ export class RunFolder {
     renameSync(draft, file)
   }
 
+  #readJson<T>(name: string): T | null {
+    const text = this.#read(name)
+    return text === null ? null : parse<T>(path.join(this.path, name), text)
+  }
+
   #read(name: string): string | null {
     try {
       return readFileSync(path.join(this.path, name), 'utf8')
@@ -276,6 +283,15 @@ function holderOf(lock: string): { pid: number; startTime: number } | null {
     return JSON.parse(readFileSync(lock, 'utf8')) as { pid: number; startTime: number }
   } catch {
     return null // it went meanwhile
+  }
+}
+
+function parse<T>(file: string, text: string): T {
+  try {
+    return JSON.parse(text) as T
+  } catch (error) {
+    const message = `${file} is not as it was written: ${(error as Error).message}`
+    throw new CurfewError('broken_run', message, { fields: { file }, cause: error })
   }
 }
 
