@@ -8,6 +8,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 
+const isKept = process.argv.includes('--keep')
 const here = import.meta.dirname
 const cli = path.join(here, '../../src/cli/main.ts')
 const folder = mkdtempSync(path.join(tmpdir(), 'curfew-mapreduce-'))
@@ -49,10 +50,11 @@ try {
   console.log('$ curfew run pipeline.yml')
   const code = await curfew('run', 'pipeline.yml')
   // 1: it ran to its end, and items are in the dead letters. Three of these have to be.
-  if (code !== 1) process.exitCode = code
-  else await lookAround()
+  if (code === 1) await lookAround()
+  else process.exitCode = code
+  if (code === 130 && !isKept) console.log('(Not this one: its repository is removed now. --keep leaves it.)')
 } finally {
-  if (!process.argv.includes('--keep')) rmSync(folder, { recursive: true, force: true })
+  if (!isKept) rmSync(folder, { recursive: true, force: true })
 }
 
 async function lookAround(): Promise<void> {
@@ -68,7 +70,7 @@ Where to look next:
   examples/mapreduce/pipeline.yml   what ran
   docs/mapreduce.md                 every key, and what to do about timeouts
   npm start -- --keep               leaves the repository, for curfew dlq show, dlq retry and events`)
-  if (!process.argv.includes('--keep')) return
+  if (!isKept) return
   console.log(`
 It is in ${repository}. In there:
   export CURFEW_STATE_DIR=${env.CURFEW_STATE_DIR} PATH=${path.join(here, 'bin')}:$PATH

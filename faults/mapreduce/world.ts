@@ -149,7 +149,7 @@ export class World {
   async ended(started: CliProcess): Promise<Ran> {
     const code = await started.exited
     const { stdout, stderr } = started
-    return { code, stdout, stderr, json: stdout.startsWith('{') ? (JSON.parse(stdout) as Summary) : null }
+    return { code, stdout, stderr, json: stdout.startsWith('{\n') ? (JSON.parse(stdout) as Summary) : null }
   }
 
   /** `curfew run`, which goes on while the test does. */

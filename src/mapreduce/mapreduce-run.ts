@@ -83,7 +83,8 @@ export class MapreduceRun {
     this.#retriesTimeouts = retryTimeouts
     this.#env = env
     this.#note = parts.note
-    this.secrets = model.secrets.flatMap((name) => env[name] || [])
+    const own = model.secrets.some((name) => name in model.env) ? this.#ownVariables({ ...env }) : {}
+    this.secrets = model.secrets.flatMap((name) => [env[name], own[name]].filter((value) => !!value))
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
     this.live.restore(folder.items()?.size ?? 0, folder.results())
   }
@@ -172,20 +173,26 @@ export class MapreduceRun {
 
   /** What commands see, and what texts may name. */
   surroundings(context: TaskContext): { env: NodeJS.ProcessEnv; values: Record<string, unknown> } {
-    const { params, args, model } = this.folder.record
+    const { params, args } = this.folder.record
     const outer = childEnvironment(this.#env)
     // In a hook of git they would lead every command of an item to the repository of the hook.
     for (const name of REPOSITORY_VARIABLES) delete outer[name]
     const values: Record<string, unknown> = { ...outer, params, args }
-    const own: Record<string, string> = {}
-    for (const [name, text] of Object.entries(model.env)) {
-      own[name] = renderArgument(text, values)
-    }
+    const own = this.#ownVariables(outer)
     const captures = this.folder.captures()
     return {
       env: { ...tracedEnvironment(outer, context.trace), ...own },
       values: { ...values, ...own, ...captures, params, args },
     }
+  }
+
+  /** Those that the file sets. */
+  #ownVariables(outer: Record<string, unknown>): Record<string, string> {
+    const { params, args, model } = this.folder.record
+    const values = { ...outer, params, args }
+    return Object.fromEntries(
+      Object.entries(model.env).map(([name, text]) => [name, renderArgument(text, values)]),
+    )
   }
 
   /** Items that timed out in an earlier session and are to be worked on once more; asked for once. */

@@ -8,6 +8,7 @@ import { parseItems, selectItems } from '../definitions/item-selection.ts'
 import type { Phase } from '../definitions/mapreduce-model.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
 import { compileShell, renderArgument, shellVariables } from '../definitions/step-template.ts'
+import { SecretMask } from '../worker/secret-mask.ts'
 import { letterOf } from './item-work.ts'
 import type { ItemCounts } from './live-run.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
@@ -77,10 +78,9 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
   if (end.timedOut) throw failed('input_timed_out', `map.input: the command timed out after ${timeoutMs} ms`)
   if (end.exitCode !== 0) {
     const last = end.stderr.trimEnd().split('\n').at(-1)
-    throw failed(
-      'input_failed',
-      `map.input: the command ended with exit code ${end.exitCode}${last ? `: ${last}` : ''}`,
-    )
+    // Its items are taken as they are; what it says of itself is not.
+    const told = last ? `: ${new SecretMask(run.secrets).text(last)}` : ''
+    throw failed('input_failed', `map.input: the command ended with exit code ${end.exitCode}${told}`)
   }
   if (bytes > MAX_ITEMS_BYTES)
     throw failed('too_big', `map.input: the command printed more than ${MAX_ITEMS_BYTES} bytes`)
