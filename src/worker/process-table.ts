@@ -1,26 +1,17 @@
 /**
  * What is known about the processes of this machine. Reads /proc, signals nothing.
  *
- * A pid is given out again, so a process is only ever known by its pid and its start time (clock ticks since boot).
- * A zombie has ended: it holds a pid until its parent looks, and nothing else.
- *
  * Without /proc (not Linux) there are no start times and no marks: `startTimeOf` answers null, `scan` answers null, and
  * all that can be ended is the process group. What left its group with `setsid` is not found there.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Clock } from '../core/clock.ts'
+import type { ProcessStat } from '../core/process-stat.ts'
+import { readProc, readStat } from '../core/process-stat.ts'
 import type { Marks } from './marker.ts'
 import { marksOf } from './marker.ts'
 
-export interface ProcessEntry extends Marks {
-  pid: number
-  parent: number
-  group: number
-  session: number
-  startTime: number
-  zombie: boolean
-  stopped: boolean
-}
+export interface ProcessEntry extends ProcessStat, Marks {}
 
 /** Processes read in one go: about a millisecond, so that a scan does not hold up the deadlines of its process. */
 const CHUNK = 40
@@ -104,39 +95,12 @@ function endOfTurn(clock: Clock): Promise<void> {
 }
 
 function listPids(): number[] | null {
-  const names = readOrNull(() => readdirSync('/proc'))
+  const names = readProc(() => readdirSync('/proc'))
   if (names === null) return null
   const pids = names.map(Number).filter((pid) => pid > 0)
   return pids.length > 0 ? pids : null
 }
 
-function readStat(pid: number): Omit<ProcessEntry, keyof Marks> | null {
-  const text = readOrNull(() => readFileSync(`/proc/${pid}/stat`, 'latin1'))
-  if (text === null) return null
-  // The name in parentheses may hold anything, parentheses too: fields are counted after the last one.
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
-  return {
-    pid,
-    zombie: fields[0] === 'Z' || fields[0] === 'X',
-    stopped: fields[0] === 'T' || fields[0] === 't',
-    parent: Number(fields[1]),
-    group: Number(fields[2]),
-    session: Number(fields[3]),
-    startTime: Number(fields[19]),
-  }
-}
-
 function readEnviron(pid: number): string {
-  return readOrNull(() => readFileSync(`/proc/${pid}/environ`, 'latin1')) ?? ''
-}
-
-/** Null when it is gone or another user's; anything else (no file descriptors left) must not pass for that. */
-function readOrNull<T>(read: () => T): T | null {
-  try {
-    return read()
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT' || code === 'ESRCH' || code === 'EACCES' || code === 'EPERM') return null
-    throw error
-  }
+  return readProc(() => readFileSync(`/proc/${pid}/environ`, 'latin1')) ?? ''
 }
