@@ -1,7 +1,7 @@
 /** The service port over this process's own manager. */
 
 import type { Clock } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { within } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { idPrefix } from '../core/own-work.ts'
@@ -17,11 +17,8 @@ import { run } from '../store/statement.ts'
 import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import { PROTOCOL_MAX, VERSION } from '../wire/protocol.ts'
-import type { MemberView, RunView } from '../wire/run-view.ts'
+import type { MemberView } from '../wire/run-view.ts'
 import type {
-  AttemptView,
-  Explanation,
-  ListRequest,
   MetricView,
   ScheduledTask,
   ScheduleRequest,
@@ -29,9 +26,7 @@ import type {
   StatusView,
   SubmitRequest,
   Submitted,
-  TaskEventView,
   TaskService,
-  TaskView,
   WatchView,
   WorkerView,
 } from '../wire/task-service.ts'
@@ -56,19 +51,14 @@ interface Parts {
   ready(): boolean
 }
 
-export class LocalTaskService implements TaskService {
+export class LocalTaskService extends TaskReader implements TaskService {
   readonly #parts: Parts
-  readonly #reader: TaskReader
   #submit: ((request: SubmitRequest) => Promise<Submitted>) | null = null
 
   constructor(parts: Parts) {
-    this.#parts = parts
     const { store, time, clock, manager } = parts
-    this.#reader = new TaskReader({ store, time, clock, slotStates: () => manager.desk.slotStates() })
-  }
-
-  get idle(): boolean {
-    return this.#reader.idle
+    super({ store, time, clock, slotStates: () => manager.desk.slotStates() })
+    this.#parts = parts
   }
 
   async schedule({ kind, name, title, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
@@ -151,7 +141,7 @@ export class LocalTaskService implements TaskService {
     const { manager, clock, store } = this.#parts
     const parts = {
       ...{ watchers: manager.watchers, clock, lookEveryMs: LOOK_EVERY_MS[store.dialect] },
-      record: (of: string) => this.#reader.record(of),
+      record: (of: string) => this.record(of),
     }
     return watchStream(parts, id, lastSequence, signal)
   }
@@ -168,34 +158,6 @@ export class LocalTaskService implements TaskService {
     }
   }
 
-  get(id: string): Promise<TaskView | null> {
-    return this.#reader.get(id)
-  }
-
-  list(request: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    return this.#reader.list(request)
-  }
-
-  attempts(id: string): Promise<AttemptView[]> {
-    return this.#reader.attempts(id)
-  }
-
-  events(id: string): Promise<TaskEventView[]> {
-    return this.#reader.events(id)
-  }
-
-  explain(id: string): Promise<Explanation> {
-    return this.#reader.explain(id)
-  }
-
-  run(id: string): Promise<RunView> {
-    return this.#reader.run(id)
-  }
-
-  members(id: string): Promise<MemberView[]> {
-    return this.#reader.members(id)
-  }
-
   async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
     const { waiters, clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
@@ -204,10 +166,10 @@ export class LocalTaskService implements TaskService {
       const told = Promise.withResolvers<Settled | null>()
       const forget = waiters.add(id, told.resolve)
       try {
-        const settled = await this.#reader.outcome(id)
+        const settled = await this.outcome(id)
         if (settled) return settled
         if (clock.monotonic() >= until) return null
-        const known = await (until === Infinity ? told.promise : this.#within(told.promise, until))
+        const known = await within(clock, until - clock.monotonic(), told.promise)
         if (known) return known
       } finally {
         forget()
@@ -258,7 +220,7 @@ export class LocalTaskService implements TaskService {
     { dependents, requestId }: { dependents: boolean; requestId: string | null },
   ): Promise<CancelAnswer> {
     const { store, manager } = this.#parts
-    const row = await this.#reader.job(jobId)
+    const row = await this.job(jobId)
     const about = row && (await store.read(() => memberCancel(store.statements, row, id)))
     if (!about) return 'not_found'
     const { status } = about
@@ -324,16 +286,6 @@ export class LocalTaskService implements TaskService {
     manager.metrics.slots(manager.desk.slotStates())
     const attached = workers.list().filter(({ status }) => status === 'attached').length
     manager.metrics.workers({ attached, silent: workers.size - attached })
-  }
-
-  /** What is told until then, or null. */
-  async #within(told: Promise<Settled | null>, until: number): Promise<Settled | null> {
-    const { clock } = this.#parts
-    const over = new AbortController()
-    const timer = sleep(clock, until - clock.monotonic(), over.signal).then(() => null)
-    const known = await Promise.race([told, timer])
-    over.abort()
-    return known
   }
 }
 

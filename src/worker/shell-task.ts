@@ -6,7 +6,7 @@
 import type { ChildProcess } from 'node:child_process'
 import { spawn } from 'node:child_process'
 import { statSync } from 'node:fs'
-import { sleep } from '../core/clock.ts'
+import { within } from '../core/clock.ts'
 import { HandlerError } from '../core/failure.ts'
 import { MAX_SHELL_OUTPUT } from '../core/limits.ts'
 import { SHELL } from '../core/own-work.ts'
@@ -93,9 +93,7 @@ async function endOf(child: ChildProcess): Promise<[number | null, NodeJS.Signal
     child.once('error', reject)
     child.once('exit', (exitCode, signal) => resolve([exitCode, signal]))
   })
-  const over = new AbortController()
-  await Promise.race([closed, sleep(clock, DRAIN_MS, over.signal)])
-  over.abort()
+  await within(clock, DRAIN_MS, closed)
   child.stdout?.destroy()
   child.stderr?.destroy()
   return end
