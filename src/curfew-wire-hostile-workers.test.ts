@@ -91,7 +91,7 @@ onEachWire('hostile workers', (test, kind) => {
     })
     const many = Array.from({ length: 3_000 }, () => reports[0])
     expect(await one.report({ reports: many } as never)).toMatchObject({ code: 'too_big' })
-    expect(await one.rpc.beat({ workerId: 'n_nobody', session: 1 })).toMatchObject({ unknown: true })
+    expect(await one.rpc.beat({ workerId: 'n_nobody' })).toMatchObject({ unknown: true })
     await expect(one.rpc.leave({ workerId: 'n_nobody', receipt: 'exploded' })).rejects.toThrow(
       /exited, killed/,
     )

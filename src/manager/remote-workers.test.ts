@@ -29,7 +29,7 @@ test('a worker that was silent for some seconds is given work again when it is h
   try {
     await vi.waitUntil(() => told.includes('welcome'))
     await vi.waitUntil(async () => (await status()) === 'silent' && (await free()) === 0, { timeout: 8_000 })
-    await rpc.beat({ workerId: 'n_silent', session: 1, draining: false })
+    await rpc.beat({ workerId: 'n_silent' })
     await manager.schedule(work, null)
     await vi.waitUntil(() => told.includes('start'), { timeout: 5_000 })
     expect(await status()).toBe('attached')

@@ -34,7 +34,7 @@ const RELAUNCH_MS = 200
 
 export function beatTarget(
   endpoint: Endpoint,
-  who: { workerId: string; session: number; token: string | undefined; tls: BeatTarget['tls'] },
+  who: { workerId: string; token: string | undefined; tls: BeatTarget['tls'] },
 ): BeatTarget {
   const { origin, socketPath } = endpoint.request
   return { href: origin.href, socketPath, draining: false, ...who }

@@ -152,7 +152,7 @@ export class RemoteManager implements ManagerPort {
     const { workerId } = this.#worker?.hello ?? {}
     if (workerId !== undefined)
       this.#rpc
-        ?.beat({ workerId, session: this.#session, draining: true })
+        ?.beat({ workerId, draining: true })
         .catch((error: Error) =>
           this.#options.logger.debug({ error: error.message }, 'the next beat says it'),
         )
@@ -273,7 +273,7 @@ export class RemoteManager implements ManagerPort {
     const sentAt = clock.monotonic()
     try {
       const { unknown, leaseAgeMs } = await rpc.beat(
-        { workerId: hello.workerId, session: this.#session, draining: this.#draining },
+        { workerId: hello.workerId, draining: this.#draining },
         { timeoutMs: BEAT_WITHIN_MS, signal: this.#closing.signal },
       )
       if (!unknown) this.#beats.renewed(sentAt - leaseAgeMs)
@@ -322,7 +322,7 @@ export class RemoteManager implements ManagerPort {
     this.#beats.renewed(sentAt - welcome.leaseAgeMs)
     // What runs here now the manager has confirmed.
     this.#overSince = this.#beats.lapsedAt
-    const target = beatTarget(endpoint, { workerId, session: this.#session, token, tls })
+    const target = beatTarget(endpoint, { workerId, token, tls })
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
     this.#endpoint = endpoint
