@@ -67,8 +67,10 @@ const LOOK_EVERY_MS = 500
 const LEAVE_WITHIN_MS = 2_000
 const BEAT_WITHIN_MS = 2_000
 
-/** Trying again will not help until somebody changes something. */
-const REFUSALS = ['version_mismatch', 'unauthenticated', 'permission_denied', 'invalid_request']
+/** It is refused itself, whatever it says: what it has to report is kept until somebody changes something. */
+const UNWELCOME = ['version_mismatch', 'unauthenticated', 'permission_denied']
+/** Trying to attach again will not help until somebody changes something. */
+const REFUSALS = [...UNWELCOME, 'invalid_request']
 
 interface Attached {
   hello: WorkerHello
@@ -385,7 +387,7 @@ export class RemoteManager implements ManagerPort {
         const fault = fromConnectError(error)
         if (this.#closing.signal.aborted) throw new CurfewError('closed', 'this worker was closed')
         if (fault.code === 'not_attached') this.#stream?.abort()
-        else if (!isWorthRetrying(fault) && !REFUSALS.slice(0, 3).includes(fault.code)) {
+        else if (!isWorthRetrying(fault) && !UNWELCOME.includes(fault.code)) {
           logger.error(
             { code: fault.code, error: fault.message, reports: reports.length },
             'reports were refused',
