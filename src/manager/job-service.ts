@@ -95,9 +95,9 @@ export function jobService(service: TaskService, clock: Clock): ServiceImpl<type
         }
       }
     },
-    async cancel({ jobId, fenceToken }) {
+    async cancel({ jobId, fenceToken, requestId }) {
       if (fenceToken !== 0n) await checkFence(service, fenceToken)
-      return { status: await service.cancel(checkId(jobId)) }
+      return { status: await service.cancel(checkId(jobId), checkRequestId(requestId)) }
     },
     async cancelWorkflow({ jobId, workflowId, cancelDependents, requestId }) {
       const options = { dependents: cancelDependents ?? true, requestId: requestId || null }

@@ -114,13 +114,20 @@ export class LocalTaskService extends TaskReader implements TaskService {
     const { store } = this.#parts
     const ids = tasks.flatMap(({ id }) => id ?? [])
     if (ids.length < tasks.length) return null
-    const rows = new Map(
-      (await store.read(() => run(store.statements.scheduledTasks(ids)))).map((row) => [row.id, row]),
-    )
-    if (rows.size === 0) return null
-    return tasks.map(({ id = '', input }) => {
-      const row = rows.get(id)
+    const { byId, byKey } = await store.read(function* () {
+      const rows = yield* run(store.statements.scheduledTasks(ids))
+      const byId = new Map(rows.map((row) => [row.id, row]))
+      // Under a key that was taken its id stands for nothing.
+      const keys = tasks.flatMap(({ id = '', key }) => (key !== null && !byId.has(id) ? [key] : []))
+      const keyed = keys.length > 0 ? yield* run(store.statements.tasksByKey(name, keys)) : []
+      return { byId, byKey: new Map(keyed.map((row) => [row.key, row])) }
+    })
+    if (byId.size === 0) return null
+    return tasks.map(({ id = '', key, input }) => {
+      const row = byId.get(id)
       if (row?.name === name && sameInput(name, row.input, input)) return { id, existing: false }
+      const taken = row || key === null ? undefined : byKey.get(key)
+      if (taken && sameInput(name, taken.input, input)) return { id: taken.id, existing: true }
       throw new CurfewError('key_conflict', `the id ${id} is not of this request: another one has used it`, {
         hint: 'The id of a request stands for that request alone: use another one for other work.',
         fields: { id },
@@ -191,8 +198,11 @@ export class LocalTaskService extends TaskReader implements TaskService {
     if (answer.type !== 'accepted') refused(id, answer)
   }
 
-  async cancel(id: string): Promise<CancelAnswer> {
-    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'cancel' } })
+  async cancel(id: string, requestId?: string): Promise<CancelAnswer> {
+    const answer = await this.#parts.manager.submit({
+      ...{ type: 'input', taskId: id, ...requested('cancel', id, requestId) },
+      input: { type: 'cancel' },
+    })
     if (answer.type === 'not_found') return 'not_found'
     return answer.type === 'cancel' ? answer.answer : refused(id, answer)
   }
