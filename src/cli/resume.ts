@@ -12,7 +12,7 @@ import { handleOf } from './work-handle.ts'
 
 export function resumeCommand(io: Io): Command {
   const command = new Command('resume')
-    .description('go on with work that a process left, or that is parked, until it has ended')
+    .description('Go on with work that a process left, or that is parked, until it has ended')
     .argument('<id>', 'of the work')
     .option('--no-wait', 'only let parked work go on; whoever works on the store runs it')
     .addHelpText(
