@@ -18,6 +18,7 @@ import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import { PROTOCOL_MAX, VERSION } from '../wire/protocol.ts'
 import type { MemberView } from '../wire/run-view.ts'
+import { memberOf } from '../wire/run-view.ts'
 import type {
   MetricView,
   ScheduledTask,
@@ -35,7 +36,7 @@ import { memberCancel } from './job-views.ts'
 import type { Manager } from './manager.ts'
 import type { RemoteWorkers } from './remote-workers.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
-import { memberOf, refused, TaskReader, unexpected } from './task-reader.ts'
+import { refused, TaskReader, unexpected } from './task-reader.ts'
 import { watchStream } from './watch-stream.ts'
 
 interface Parts {

@@ -11,6 +11,7 @@ import { openToRead } from '../store/open-store.ts'
 import type { ReadStore } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { MemberView } from '../wire/run-view.ts'
+import { memberOf } from '../wire/run-view.ts'
 import type {
   MetricView,
   ScheduledTask,
@@ -24,7 +25,7 @@ import type {
   WorkerView,
 } from '../wire/task-service.ts'
 import { readTime } from './read-time.ts'
-import { memberOf, TaskReader } from './task-reader.ts'
+import { TaskReader } from './task-reader.ts'
 import { watchStream } from './watch-stream.ts'
 import { Watchers } from './watchers.ts'
 

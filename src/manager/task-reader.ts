@@ -198,15 +198,6 @@ export function refused(id: string, answer: Answer, what = WORDS[id[0] ?? ''] ??
   return unexpected(answer)
 }
 
-export function memberOf(jobId: string, id: string, members: readonly MemberView[]): MemberView {
-  const member = members.find((one) => one.id === id)
-  if (member) return member
-  throw new CurfewError('not_found', `job ${jobId} has no workflow '${id}'`, {
-    hint: `It has ${members.map((one) => one.id).join(', ')}.`,
-    fields: { jobId, id },
-  })
-}
-
 export function unexpected(answer: Answer): never {
   throw new Error(`curfew: unexpected answer ${answer.type}`)
 }

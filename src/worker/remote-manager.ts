@@ -278,7 +278,7 @@ export class RemoteManager implements ManagerPort {
         { workerId: hello.workerId, draining: this.#draining },
         { timeoutMs: BEAT_WITHIN_MS, signal: this.#closing.signal },
       )
-      if (!unknown) this.#beats.renewed(sentAt - leaseAgeMs)
+      if (!unknown) this.#beats.lease.renew(sentAt - leaseAgeMs)
     } catch (error) {
       logger.debug({ error: String(error) }, 'the lease could not be asked for; the next beat says it')
     }
@@ -321,9 +321,9 @@ export class RemoteManager implements ManagerPort {
       if (!confirmed.has(`${agentId} ${its}`))
         attached.down({ type: 'news', agentId, token: its, dropped: true })
     }
-    this.#beats.renewed(sentAt - welcome.leaseAgeMs)
+    this.#beats.lease.renew(sentAt - welcome.leaseAgeMs)
     // What runs here now the manager has confirmed.
-    this.#overSince = this.#beats.lapsedAt
+    this.#overSince = this.#beats.lease.lapsedAt
     const target = beatTarget(endpoint, { workerId, token, tls })
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
@@ -434,7 +434,7 @@ export class RemoteManager implements ManagerPort {
   /** Before anything else that comes in: it may have slept past its lease. */
   #checkLease(): void {
     const { clock, logger } = this.#options
-    const { renewedAt, lapsedAt } = this.#beats
+    const { renewedAt, lapsedAt } = this.#beats.lease
     this.#orphaned = clock.monotonic() - renewedAt > ORPHAN_GRACE_MS
     const overSince = this.#orphaned ? renewedAt : lapsedAt
     // A lapse is longer than the grace, so that another one begins later than that.

@@ -2,7 +2,6 @@
 import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
 import type { Clock } from '../core/clock.ts'
-import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import { post } from '../wire/http-post.ts'
 
 export interface BeatTarget {
@@ -29,17 +28,6 @@ const MAX_ANSWER_BYTES = 10_000
 const MOST_SOCKETS = 16
 const plainAgent = new HttpAgent({ keepAlive: true, maxSockets: MOST_SOCKETS })
 const secureAgents = new Map<string, HttpsAgent>()
-
-/**
- * `lease` holds when it was renewed, and the last renewal that none followed in time. The second is for whoever looks
- * only after that: a process that was stopped and woke up may be renewed before it has looked.
- */
-export function renewLease(lease: Float64Array, at: number): void {
-  const renewedAt = lease[0] as number
-  if (at <= renewedAt) return
-  if (at - renewedAt > ORPHAN_GRACE_MS) lease[1] = renewedAt
-  lease[0] = at
-}
 
 /** Null: nobody answered, or not with a beat. */
 export async function sendBeat(target: BeatTarget, clock: Clock): Promise<SentBeat | null> {
