@@ -45,7 +45,17 @@ async function everything(world: World): Promise<unknown> {
       readdirSync(folder).map((name) => [name, readFileSync(path.join(folder, name), 'base64')]),
     )
   }
-  const tables = ['tasks', 'attempts', 'events', 'journal', 'signals', 'nodes', 'queues', 'meta', 'dead_letters']
+  const tables = [
+    'tasks',
+    'attempts',
+    'events',
+    'journal',
+    'signals',
+    'nodes',
+    'queues',
+    'meta',
+    'dead_letters',
+  ]
   return Promise.all(tables.map((table) => world.sql(`select * from curfew.${table} order by 1, 2`)))
 }
 

@@ -1,10 +1,11 @@
 /** C1, C5: cancelling what runs on workers elsewhere: answered at once, complete when all of it has stopped. */
 import { createClient } from '@connectrpc/connect'
 import { expect } from 'vitest'
+import { tcpProxy } from '../scripts/acceptance/tcp-proxy.ts'
 import type { WireWorld } from '../scripts/acceptance/wire-world.ts'
 import { Gates, onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import type { Curfew } from './curfew.ts'
-import { job, TaskCancelled, task } from './curfew.ts'
+import { agent, job, TaskCancelled, task } from './curfew.ts'
 import { JobService } from './wire/gen/curfew/v1/jobs_pb.ts'
 import { endpointOf } from './wire/http-client.ts'
 import { fromConnectError } from './wire/wire-error.ts'
@@ -94,6 +95,74 @@ onEachWire('cancelling over the wire', (test) => {
     gates.open('b stops')
     expect(await second?.cancelled()).toMatchObject({ success: true, ledger: [{ receipt: 'aborted' }] })
     expect(gates.entered.filter((name) => name === 'b stops')).toHaveLength(1)
+  })
+
+  test('C1: a cancel that comes twice is answered as it was the first time, also after a restart', async ({
+    wire,
+  }) => {
+    const gates = new Gates()
+    const slow = slowToStop(gates)
+    const never = agent({ name: 'never', run: () => null })
+    const waits = agent({ name: 'waits', run: (_: null, ctx) => ctx.waitForSignal('go') })
+    const manager = await wire.manager()
+    const worker = await wire.work(manager, { tasks: [slow], agents: [waits], concurrency: 2 })
+    const client = await wire.connect(manager)
+    const ran = await client.schedule(slow, 'ran')
+    const ended = await client.schedule(slow, 'ended')
+    const pending = await client.schedule(slow, 'pending', { delay: '1h' })
+    const waiting = await client.start(waits, null)
+    const unknown = await client.start(never, null)
+    await until(async () => gates.entered.length === 2 && (await waiting.explain()).waits.length === 1)
+    gates.open('ended')
+    await ended.result()
+    const answers = [
+      [ran.id, 'cancelled'],
+      [pending.id, 'pending_cancelled'],
+      [waiting.id, 'cancelled'],
+      [unknown.id, 'pending_cancelled'],
+      [ended.id, 'already_completed'],
+      ['t_nobody', 'not_found'],
+    ]
+    const ask = async (to: Curfew, requestId: string) => {
+      const jobs = rpcTo(wire, to)
+      const cancel = async ([id = '']: string[]) => [id, (await jobs.cancel({ jobId: id, requestId })).status]
+      return Promise.all(answers.map(cancel))
+    }
+    // Together, and one after the other.
+    expect(await Promise.all([ask(manager, 'a'), ask(manager, 'a')])).toEqual([answers, answers])
+    expect(await ask(manager, 'a')).toEqual(answers)
+    const later = answers.map(([id = '', status = '']) => [
+      id,
+      status.replace(/^.*cancelled$/, 'already_cancelled'),
+    ])
+    expect(await ask(manager, 'b')).toEqual(later)
+    expect(await ask(manager, '')).toEqual(later)
+    await until(() => gates.entered.includes('ran stops'))
+    gates.open('ran stops')
+    expect(await ran.cancelled()).toMatchObject({ success: true, ledger: [{ receipt: 'aborted' }] })
+    await waiting.cancelled()
+    await worker.close()
+    await manager.close()
+    const next = await wire.manager()
+    expect(await ask(next, 'a')).toEqual(answers)
+    expect(await ask(next, 'b')).toEqual(later)
+    const events = await next.task(ran.id).events()
+    expect(events.filter(({ type }) => type === 'task_cancelled')).toHaveLength(1)
+  })
+
+  test('C1: a client whose connection is cut before the answer hears that it has cancelled', async ({
+    wire,
+  }) => {
+    const manager = await wire.manager()
+    const proxy = await tcpProxy(manager.url as string)
+    wire.atEnd(() => proxy.close())
+    const { id } = await manager.schedule(slowToStop(new Gates()), 'a')
+    const client = await wire.connect(proxy.url)
+    expect(await client.task(id).status()).toBe('pending')
+    proxy.cutAnswers(1)
+    expect(await client.task(id).cancel()).toBe('pending_cancelled')
+    expect(client.counters.retries).toBe(1)
+    expect(await client.task(id).cancel()).toBe('already_cancelled')
   })
 
   test('C5: a stale fence is refused with the current one, none and the current one are not', async ({

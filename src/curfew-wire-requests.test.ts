@@ -141,6 +141,40 @@ onEachWire('requests that come twice', (test) => {
     expect((await manager.list({ name: 'other' })).tasks).toEqual([])
   })
 
+  test('work that is scheduled twice, some of it under keys that were taken, is answered the same', async ({
+    wire,
+  }) => {
+    const { manager, jobs, client, echo } = await setUp(wire)
+    const before = await client.schedule(echo, 1, { key: 'taken' })
+    const ids = ['a', 'b', 'c', 'd', 'e'].map((letter) => `t_${'0'.repeat(25)}${letter}`)
+    const keys = [undefined, 'taken', 'new', 'new', undefined]
+    const request = {
+      ...{ kind: 'task', name: 'echo', policy: {} },
+      tasks: ids.map((id, i) => ({ id, input: '1', ...(keys[i] !== undefined && { key: keys[i] }) })),
+    }
+    const answers = [await jobs.schedule(request)]
+    answers.push(...(await Promise.all([jobs.schedule(request), jobs.schedule(request)])))
+    const [a, , c, , e] = ids
+    for (const { tasks } of answers) {
+      expect(tasks.map(({ id, existing }) => [id, existing])).toEqual([
+        ...[
+          [a, false],
+          [before.id, true],
+          [c, false],
+          [c, true],
+          [e, false],
+        ],
+      ])
+    }
+    expect((await manager.list({ name: 'echo' })).tasks).toHaveLength(4)
+    const changed = request.tasks.map((task) => (task.key === 'taken' ? { ...task, input: '2' } : task))
+    const conflict = await errorOf(jobs.schedule({ ...request, tasks: changed }))
+    expect(conflict).toMatchObject({ code: 'key_conflict' })
+    const added = [...request.tasks, { id: `t_${'0'.repeat(25)}f`, input: '1' }]
+    expect(await errorOf(jobs.schedule({ ...request, tasks: added }))).toMatchObject({ code: 'key_conflict' })
+    expect((await manager.list({ name: 'echo' })).tasks).toHaveLength(4)
+  })
+
   test('an agent with a long input that is started twice with the same id is stored once', async ({
     wire,
   }) => {

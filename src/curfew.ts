@@ -8,9 +8,6 @@ import { ConnectedClient } from './client/connected-client.ts'
 import { announcedDefinitions, submitNamed, withFixedId } from './client/submit-named.ts'
 import type { ConnectedCurfew } from './connecting.ts'
 import type { Clock } from './core/clock.ts'
-import { sleep } from './core/clock.ts'
-import type { Duration } from './core/duration.ts'
-import { durationMs } from './core/duration.ts'
 import { entryFile } from './core/entry-file.ts'
 import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
@@ -24,6 +21,8 @@ import { openReader } from './manager/open-reader.ts'
 import type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
 import { checkLabels, checkOptions, invalid } from './options.ts'
 import { storeLocation } from './store/store-location.ts'
+import type { CloseOptions } from './worker/closing.ts'
+import { Closing } from './worker/closing.ts'
 import { needProcesses } from './worker/command-task.ts'
 import { isTaskProcess } from './worker/marker.ts'
 import { OWN_AGENTS } from './worker/own-agents.ts'
@@ -114,18 +113,12 @@ export type {
 export { createToken, type TokenEntry, tokenText } from './wire/tokens.ts'
 export type { WorkerProcess } from './working.ts'
 
-/** Beyond the grace, for the last reports: a store that is away must not hold its host. */
-const CLOSE_MS = 10_000
-
 export class Curfew extends Client {
   readonly #engine: Engine
   readonly #worker: Worker
   readonly #supervisor: Supervisor | null
-  readonly #clock: Clock
   readonly #listening: Listening
-  readonly #hurry = Promise.withResolvers<void>()
-  readonly #closed = Promise.withResolvers<void>()
-  #closing: Promise<void> | null = null
+  readonly #closing: Closing
   #announced: { revision: number; known: Registry } | null = null
 
   private constructor(
@@ -137,7 +130,7 @@ export class Curfew extends Client {
     this.#engine = engine
     this.#worker = worker
     this.#supervisor = supervisor
-    this.#clock = clock
+    this.#closing = new Closing(worker, clock)
     this.#listening = new Listening(engine)
     engine.service.setSubmit((request) => {
       const known = this.#known(registry)
@@ -173,7 +166,7 @@ export class Curfew extends Client {
 
   /** Settles when it was closed, or closed itself because its store failed. */
   get closed(): Promise<void> {
-    return this.#closed.promise
+    return this.#closing.closed
   }
 
   /** The same methods over a manager that is somewhere else: `http://host:port`, `https://…` or `unix:/path`. */
@@ -294,29 +287,21 @@ export class Curfew extends Client {
    * Stops working. `drain`: running attempts and turns of agents may end first, at most so long (`true`: as long as they take);
    * otherwise, and after that, they are stopped and go back to the queue for another process or the next start.
    */
-  close(options: { drain?: boolean | Duration } = {}): Promise<void> {
-    const drain = options.drain ?? false
-    const drainMs =
-      drain === true ? Infinity : drain === false || drain === 0 ? 0 : durationMs(drain, 'drain')
-    // A second call that does not want to wait ends the waiting of the first.
-    if (drainMs === 0) this.#hurry.resolve()
-    this.#closing ??= this.#close(drainMs).finally(() => this.#closed.resolve())
-    return this.#closing
+  close(options: CloseOptions = {}): Promise<void> {
+    return this.#closing.close(options, {
+      stopTaking: () => this.#engine.stopClaiming(),
+      reported: () => this.#reported(),
+      end: () => this.#end(),
+    })
   }
 
-  async #close(drainMs: number): Promise<void> {
-    const reason = { code: 'closing', message: 'the process that runs it is closing' } as const
-    this.#engine.stopClaiming()
-    if (drainMs > 0) {
-      const drained = Promise.race([this.#worker.drained(), this.#hurry.promise])
-      await (drainMs === Infinity ? drained : this.#within(drainMs, drained))
-    }
-    this.#worker.refuse(reason)
-    this.#worker.stopAll(reason)
-    if (!this.#engine.failed) {
-      const through = this.#engine.claimsSettled().then(() => this.#worker.reported())
-      await this.#within(this.#worker.longestGraceMs + CLOSE_MS, through)
-    }
+  async #reported(): Promise<void> {
+    if (this.#engine.failed) return
+    await this.#engine.claimsSettled()
+    await this.#worker.reported()
+  }
+
+  async #end(): Promise<void> {
     this.#worker.detach()
     // Workers hear it first, then callers get their last answers.
     this.#engine.workers.close()
@@ -326,12 +311,6 @@ export class Curfew extends Client {
     } finally {
       await this.#supervisor?.close()
     }
-  }
-
-  async #within(ms: number, work: Promise<void>): Promise<void> {
-    const over = new AbortController()
-    await Promise.race([work, sleep(this.#clock, ms, over.signal)])
-    over.abort()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

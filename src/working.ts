@@ -1,15 +1,14 @@
 /** A worker in a process of its own, attached to managers over the wire: `Curfew.work`. */
 import { pathToFileURL } from 'node:url'
 import type { Clock } from './core/clock.ts'
-import { sleep } from './core/clock.ts'
-import type { Duration } from './core/duration.ts'
-import { durationMs } from './core/duration.ts'
 import { entryFile } from './core/entry-file.ts'
 import type { IdSource } from './core/id.ts'
 import type { Logger } from './core/logger.ts'
 import type { SystemRandomness } from './core/system-clock.ts'
 import type { ConnectionOptions } from './wire/http-client.ts'
 import { endpointOf } from './wire/http-client.ts'
+import type { CloseOptions } from './worker/closing.ts'
+import { Closing } from './worker/closing.ts'
 import { needProcesses } from './worker/command-task.ts'
 import { isProcessGone, thisMachine } from './worker/machine.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
@@ -37,18 +36,12 @@ export interface WorkingParts {
   logger: Logger
 }
 
-/** Beyond the grace, for the last reports. */
-const CLOSE_MS = 10_000
-
 export class WorkerProcess {
   readonly workerId: string
   readonly #worker: Worker
   readonly #manager: RemoteManager
   readonly #supervisor: Supervisor | null
-  readonly #clock: Clock
-  readonly #hurry = Promise.withResolvers<void>()
-  #closing: Promise<void> | null = null
-  readonly #closed = Promise.withResolvers<void>()
+  readonly #closing: Closing
 
   private constructor(parts: {
     workerId: string
@@ -61,7 +54,7 @@ export class WorkerProcess {
     this.#worker = parts.worker
     this.#manager = parts.manager
     this.#supervisor = parts.supervisor
-    this.#clock = parts.clock
+    this.#closing = new Closing(parts.worker, parts.clock)
   }
 
   static async start(parts: WorkingParts): Promise<WorkerProcess> {
@@ -107,7 +100,7 @@ export class WorkerProcess {
   }
 
   get closed(): Promise<void> {
-    return this.#closed.promise
+    return this.#closing.closed
   }
 
   /** Resolves with the first attach, to its address; rejects when the managers refuse it for a reason that stays. */
@@ -119,34 +112,20 @@ export class WorkerProcess {
    * Stops working. `drain`: running attempts may end first, at most so long (`true`: as long as they take); otherwise,
    * and after that, they are stopped and go back to the queue.
    */
-  close(options: { drain?: boolean | Duration } = {}): Promise<void> {
-    const drain = options.drain ?? false
-    const drainMs =
-      drain === true ? Infinity : drain === false || drain === 0 ? 0 : durationMs(drain, 'drain')
-    if (drainMs === 0) this.#hurry.resolve()
-    this.#closing ??= this.#close(drainMs).finally(() => this.#closed.resolve())
-    return this.#closing
+  close(options: CloseOptions = {}): Promise<void> {
+    return this.#closing.close(options, {
+      stopTaking: () => this.#manager.drain(),
+      reported: () => this.#worker.reported(),
+      end: () => this.#end(),
+    })
   }
 
-  async #close(drainMs: number): Promise<void> {
-    const reason = { code: 'closing', message: 'the process that runs it is closing' } as const
-    this.#manager.drain()
-    if (drainMs > 0) await this.#within(drainMs, Promise.race([this.#worker.drained(), this.#hurry.promise]))
-    this.#worker.refuse(reason)
-    this.#worker.stopAll(reason)
-    await this.#within(this.#worker.longestGraceMs + CLOSE_MS, this.#worker.reported())
+  async #end(): Promise<void> {
     // A handler that ignored its signal still runs: its lease has to be waited out.
     if (this.#worker.isEmpty) await this.#manager.leave()
     this.#worker.detach()
     this.#manager.close()
     await this.#supervisor?.close()
-  }
-
-  async #within(ms: number, work: Promise<void>): Promise<void> {
-    if (ms === Infinity) return work
-    const over = new AbortController()
-    await Promise.race([work, sleep(this.#clock, ms, over.signal)])
-    over.abort()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -10,6 +10,8 @@ export interface TcpProxy {
   readonly connections: number
   /** Ends every connection there is, without a word. */
   cut(): void
+  /** So many answers are not let through: their connections are cut instead. */
+  cutAnswers(count: number): void
   /** New connections are cut as they come. */
   refuse(refusing: boolean): void
   close(): Promise<void>
@@ -21,6 +23,7 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
   const open = new Set<Socket>()
   let refusing = false
   let connections = 0
+  let unheard = 0
   const server = createServer((near) => {
     connections++
     if (refusing) return void near.resetAndDestroy()
@@ -37,8 +40,14 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
         open.delete(socket)
         other.destroy()
       })
-      socket.pipe(other)
     }
+    near.pipe(far)
+    far.on('data', (bytes) => {
+      if (unheard === 0) return void near.write(bytes)
+      unheard--
+      near.resetAndDestroy()
+    })
+    far.on('end', () => near.end())
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -51,6 +60,9 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
       return connections
     },
     cut,
+    cutAnswers: (count) => {
+      unheard = count
+    },
     refuse: (next) => {
       refusing = next
     },

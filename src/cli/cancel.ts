@@ -30,11 +30,11 @@ const WORDS: Record<Exclude<CancelAnswer, 'not_found'>, string> = {
 
 export function cancelCommand(io: Io): Command {
   const command = new Command('cancel')
-    .description('stop work and everything below it')
+    .description('Stop work and everything below it')
     .argument('<id>', 'of the work')
     .option('--workflow <id>', 'of a job: only this one of its workflows, and those that depend on it')
     .option('--no-dependents', 'with --workflow: it alone')
-    .option('--wait', 'until everything has really stopped, with the receipts')
+    .option('--wait', 'wait until everything has really stopped, and show the receipts')
     .option('--timeout <duration>', 'with --wait: wait no longer; the work is stopped all the same')
     .addHelpText(
       'after',

@@ -13,8 +13,15 @@ import { tableLines } from './text-table.ts'
 
 export function configCommand(io: Io): Command {
   const command = new Command('config')
-    .description('print the settings that count here, and where each comes from')
-    .argument('[command]', `only those of one command: ${USERS.join(', ')}`)
+    .description('Print the settings that count here, and where each comes from: flag, environment or file')
+    .argument('[command]', 'only what it uses: manager, worker, dev or run; client for all others')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew config
+  $ curfew config worker --json | jq .settings.managers`,
+    )
   return jsonOption(addSettings(command, 'all')).action(async (name: string | undefined, flags: Flags) => {
     const user = name === undefined ? null : oneOf(name, 'command', USERS)
     // What a command misses is no reason not to show the rest.

@@ -35,7 +35,7 @@ export type Flags = Readonly<Record<string, unknown>> & { modules?: readonly str
 
 const CONFIG_OPTION = new Option(
   '--config <file>',
-  'the configuration file; else curfew.config.ts is looked for',
+  'the configuration file; without it curfew.config.ts, where there is one',
 )
 const PREFIX = 'CURFEW_'
 /** Kubernetes sets these in every container for a service named curfew or curfew-…: nobody wrote them. */
@@ -53,12 +53,16 @@ export function addSettings(
     const { kind, flag, help, usedBy, requiredBy } = SETTINGS[name]
     if (except.includes(name) || (user !== 'all' && !usedBy.includes(user))) continue
     const needed = user !== 'all' && requiredBy?.includes(user)
-    const option = new Option(flag, `${help}${needed ? '' : defaultText(name)}`)
-    if (kind.many)
-      option.argParser((value: string, before?: string) => (before ? `${before},${value}` : value))
+    const option = new Option(flag, `${help}${needed ? ' (required)' : defaultText(name)}`)
+    if (kind.many) option.argParser(joined)
     command.addOption(option)
   }
   return command
+}
+
+/** `--x a --x b` is `--x a,b`. */
+export function joined(value: string, before?: string): string {
+  return before ? `${before},${value}` : value
 }
 
 function defaultText(name: SettingName): string {

@@ -9,8 +9,15 @@ import { jsonOption } from './options.ts'
 
 export function devCommand(io: Io): Command {
   const command = new Command('dev')
-    .description('manager and worker in one process, with the code of modules')
+    .description('Run a manager and a worker in one process, with the code of modules')
     .argument('[modules...]', 'files that export tasks, agents and workflows')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew dev tasks.ts
+  $ curfew dev tasks.ts agents.ts --store ./try.db --log info`,
+    )
   return jsonOption(addSettings(command, 'dev', ['modules'])).action(
     async (modules: string[], flags: Flags) => {
       const config = await loadConfig(io, 'dev', { ...flags, modules })

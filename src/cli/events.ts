@@ -20,10 +20,10 @@ interface EventsFlags extends Flags {
 
 export function eventsCommand(io: Io): Command {
   const command = new Command('events')
-    .description('print what has happened to work, one event a line')
+    .description('Print what has happened to work, one event a line')
     .argument('<id>', 'of the work')
     .option('-f, --follow', 'go on until it has ended')
-    .option('--after <sequence>', 'only what came after this one')
+    .option('--after <sequence>', 'only what came after the event of this number')
     .addHelpText(
       'after',
       `

@@ -15,7 +15,7 @@ import { handleOf } from './work-handle.ts'
 
 export function explainCommand(io: Io): Command {
   const command = new Command('explain')
-    .description('say what work does, waits for or ended with, and which limits hold for it')
+    .description('Say what work does, waits for or ended with, and which limits hold for it')
     .argument('<id>', 'of the work')
     .addHelpText(
       'after',

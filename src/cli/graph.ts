@@ -12,7 +12,7 @@ import { printJson } from './print.ts'
 
 export function graphCommand(io: Io): Command {
   const command = new Command('graph')
-    .description('draw a workflow, job or map-reduce as Mermaid text, with its limits')
+    .description('Draw a workflow, job or map-reduce as Mermaid text, with its limits')
     .argument('<file>', 'YAML or JSON')
     .option('--workflow <id>', 'of a job: this one of its workflows, when it is written in the file')
     .addHelpText(

@@ -31,17 +31,17 @@ interface ListFlags extends Flags {
 
 export function listCommand(io: Io): Command {
   const command = new Command('list')
-    .description('list work: by kind, and the newest first')
+    .description('List work by kind, the newest first')
     .option('--status <status>', `one or more of ${TASK_STATUSES.join(', ')}`, collect)
     .option('--kind <kind>', KINDS.join(', '))
     .option('--name <name>', 'of its definition')
     .option('--queue <queue>', 'of tasks')
     .option('--parent <id>', 'what this agent, workflow or job has begun')
-    .option('--timeout-kind <kind>', 'what ended by this limit')
+    .option('--timeout-kind <kind>', `what ended by this limit: ${TASK_TIMEOUT_KINDS.join(', ')}`)
     .option('--parked', 'only what is parked')
     .option('--limit <number>', `at most so many (default: ${DEFAULT_LIMIT})`)
     .option('--cursor <cursor>', 'go on where an earlier list ended')
-    .option('--all', 'all of it')
+    .option('--all', 'all there is, however much')
     .addHelpText(
       'after',
       `

@@ -23,14 +23,14 @@ describe('every command', () => {
     },
   )
 
-  test.each([
-    ...['submit', 'run', 'status', 'watch', 'list', 'explain', 'events', 'cancel', 'signal', 'resume'],
-    ...['timeouts list', 'timeouts extend', 'workers', 'validate', 'graph'],
-    ...['dlq list', 'dlq show', 'dlq retry', 'dlq discard', 'dlq export'],
-  ])('%s shows an example of itself', async (name) => {
-    const { out } = await curfew([...name.split(' '), '--help'], { cwd })
-    expect(out).toMatch(new RegExp(`Examples?:\n {2}\\$ curfew ${name}`))
-  })
+  test.each(leaves.map((command) => [pathOf(command).join(' ')]))(
+    '%s shows an example of itself, and says in a sentence what it is for',
+    async (name) => {
+      const { out } = await curfew([...name.split(' '), '--help'], { cwd })
+      expect(out).toMatch(new RegExp(`Examples?:\n {2}\\$ curfew ${name}`))
+      expect(out).toMatch(/^Usage: .*\n\n[A-Z][a-z]+ /)
+    },
+  )
 })
 
 describe('usage', () => {

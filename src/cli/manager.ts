@@ -7,7 +7,15 @@ import type { Flags } from './options.ts'
 import { jsonOption } from './options.ts'
 
 export function managerCommand(io: Io): Command {
-  const command = new Command('manager').description('keep a store: take work, drive it, and serve workers')
+  const command = new Command('manager')
+    .description('Keep a store: take work, drive it, and serve workers')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew manager --store ./curfew.db
+  $ curfew manager --store postgres://me@db/curfew --listen 0.0.0.0:4242 --tokens-file tokens.txt`,
+    )
   return jsonOption(addSettings(command, 'manager')).action(async (flags: Flags) => {
     const config = await loadConfig(io, 'manager', flags)
     await keepOpen(io, flags, config, { concurrency: 0 }, { role: 'manager' })

@@ -68,6 +68,14 @@ test('resume --no-wait of what is not parked is refused', async () => {
   expect([code, JSON.parse(err)]).toMatchObject([1, { error: { code: 'refused' } }])
 })
 
+test('submit: of several modules', async () => {
+  await writeFile(path.join(cwd, 'more.ts'), "export { hang } from './tasks.ts'")
+  const modules = ['--module', 'tasks.ts', '--module', 'more.ts']
+  expect(await document('submit', 'task', 'double', '--input', '4', ...modules)).toMatchObject({
+    kind: 'task',
+  })
+})
+
 test('submit stores it, and nobody runs it', async () => {
   const { code, out } = await curfew(['submit', 'task', 'double', '--input', '4', '--module', 'tasks.ts'], {
     cwd,

@@ -54,7 +54,7 @@ export async function makeProgram(io: Io): Promise<Command> {
   const program = new Command('curfew')
     .description('Durable jobs and workflows whose deadlines hold.')
     .version(readVersion(), '--version', 'print the version')
-    .helpCommand('help [command]', 'how a command is called')
+    .helpCommand('help [command]', 'Say how a command is called')
     .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
@@ -66,7 +66,10 @@ export async function makeProgram(io: Io): Promise<Command> {
       getOutHasColors: () => false,
       getErrHasColors: () => false,
     })
-    .addHelpText('after', '\nSee curfew COMMAND --help for its options and examples.')
+    .addHelpText(
+      'after',
+      '\nSee curfew COMMAND --help for its options and examples, and curfew config for what is set here.',
+    )
   for (const [group, commands] of Object.entries(GROUPS)) {
     program.commandsGroup(group)
     for (const make of commands) program.addCommand(make(io))

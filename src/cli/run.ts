@@ -30,7 +30,7 @@ interface RunFlags extends Flags, MapreduceFlags {
 
 export function runCommand(io: Io): Command {
   const command = new Command('run')
-    .description('run a workflow, job or map-reduce from a file to its end, with live progress')
+    .description('Run a workflow, job or map-reduce from a file to its end, with live progress')
     .argument('<file>', 'YAML or JSON')
     .option('--input <json>', 'of a workflow: JSON, @FILE, or - for stdin')
     .option('--key <key>', 'the same key again goes on with what was started with it')

@@ -62,7 +62,7 @@ export const SETTINGS = {
     kind: kinds.list(kinds.tokenLine),
     default: NONE,
     usedBy: ['manager', 'dev'],
-    help: 'who may call: NAME=ROLE:sha256:HEX, as curfew token create prints it',
+    help: 'who may call: NAME=ROLE:sha256:HEX,…, as curfew token create prints them',
   }),
   tokensFile: setting<string | null>({
     key: 'tokensFile',
@@ -117,7 +117,7 @@ export const SETTINGS = {
     default: NONE,
     usedBy: ['worker', 'run', 'client'],
     requiredBy: ['worker'],
-    help: 'http://host:port, https://host:port or unix:PATH; may be given several times',
+    help: 'where a manager listens: http(s)://host:port or unix:PATH; may be given several times',
   }),
   token: setting<string | null>({
     key: 'token',
@@ -126,7 +126,7 @@ export const SETTINGS = {
     kind: kinds.secret,
     default: null,
     usedBy: ['worker', 'run', 'client'],
-    help: 'what to show to the managers; better in the environment, since flags can be seen by others',
+    help: 'what to show to the managers; better as CURFEW_TOKEN, since others can see flags',
   }),
   tlsCa: setting<string | null>({
     key: 'tls.ca',
@@ -163,7 +163,7 @@ export const SETTINGS = {
     default: NONE,
     usedBy: ['worker', 'dev', 'run'],
     requiredBy: ['worker'],
-    help: 'files that export tasks, agents and workflows',
+    help: 'a file that exports tasks, agents and workflows; may be given several times',
   }),
   queues: setting<readonly string[] | null>({
     key: 'queues',
@@ -172,7 +172,7 @@ export const SETTINGS = {
     kind: kinds.list(kinds.queueName),
     default: null,
     usedBy: ['worker', 'dev'],
-    help: 'the queues it works; all unless set',
+    help: 'the queues it works, as mail,bank; all unless set',
   }),
   concurrency: setting<number>({
     key: 'concurrency',
@@ -226,7 +226,7 @@ export const SETTINGS = {
     kind: kinds.oneOf(LOG_LEVELS),
     default: 'warn',
     usedBy: USERS,
-    help: 'what is written to stderr',
+    help: `what is written to stderr: ${LOG_LEVELS.join(', ')}`,
   }),
   allowPrivate: setting<boolean | readonly string[]>({
     key: 'http.allowPrivate',

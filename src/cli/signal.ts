@@ -8,7 +8,7 @@ import { printJson, printLines } from './print.ts'
 
 export function signalCommand(io: Io): Command {
   const command = new Command('signal')
-    .description('send a signal to an agent')
+    .description('Send a signal to an agent')
     .argument('<id>', 'of the agent')
     .argument('<name>', 'of the signal')
     .argument('[value]', 'JSON, @FILE, or - for stdin', 'null')

@@ -21,7 +21,7 @@ import { handleOf } from './work-handle.ts'
 
 export function statusCommand(io: Io): Command {
   const command = new Command('status')
-    .description('show the record of a task, agent, workflow or job')
+    .description('Show the record of a task, agent, workflow or job')
     .argument('<id>', 'of the work')
     .addHelpText(
       'after',

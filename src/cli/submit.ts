@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
 import type { Config } from './config.ts'
-import { loadConfig } from './config.ts'
+import { joined, loadConfig } from './config.ts'
 import type { GraphFile } from './definition-file.ts'
 import { checkFile, definitionOf, refuseForJob, refuseMapreduce } from './definition-file.ts'
 import { openDisplay } from './display.ts'
@@ -33,7 +33,7 @@ type What = { file: GraphFile } | { kind: (typeof KINDS)[number]; name: string }
 
 export function submitCommand(io: Io): Command {
   const command = new Command('submit')
-    .description('store work for whoever runs it, and print its id')
+    .description('Store work for whoever runs it, and print its id')
     .usage('[options] FILE | task NAME | agent NAME | workflow NAME')
     .argument('<what>', 'a file that defines a workflow or job; or task, agent or workflow and its name')
     .argument('[name]', 'as a worker has announced it, or a module exports it')
@@ -42,8 +42,12 @@ export function submitCommand(io: Io): Command {
     .option('--timeout <duration>', 'instead of the one of the definition')
     .option('--delay <duration>', 'of a task: it starts that much later')
     .option('--traceparent <context>', 'a W3C trace context, which reaches the handlers')
-    .option('--module <file>', 'with nobody there: files that export what the definition names')
-    .option('--wait', 'until it has ended; prints and exits as "curfew run" does')
+    .option(
+      '--module <file>',
+      'with nobody there: a file that exports what the definition names; may be given several times',
+      joined,
+    )
+    .option('--wait', 'wait until it has ended; print and exit as "curfew run" does')
     .addHelpText(
       'after',
       `

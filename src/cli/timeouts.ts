@@ -36,7 +36,7 @@ const AT_A_TIME = 8
 
 export function timeoutsCommand(io: Io): Command {
   return new Command('timeouts')
-    .description('the limits that hold now, and more time for what needs it')
+    .description('See the limits that hold now, and give more time')
     .addCommand(listCommand(io))
     .addCommand(extendCommand(io))
     .addCommand(explainFileCommand(io))
@@ -45,7 +45,7 @@ export function timeoutsCommand(io: Io): Command {
 
 function listCommand(io: Io): Command {
   const command = new Command('list')
-    .description('list every limit that is in force, the one that ends first on top')
+    .description('List every limit that is in force, the one that ends first on top')
     .argument('[id]', 'only of this work and what is below it')
     .option('--limit <number>', `at most so many (default: ${DEFAULT_LIMIT})`)
     .addHelpText(
@@ -76,9 +76,9 @@ Examples:
 
 function extendCommand(io: Io): Command {
   const command = new Command('extend')
-    .description('move every limit that holds for it, and above it, by so much')
+    .description('Give work more time: every limit that holds for it, and above it, moves')
     .argument('<id>', 'of the work')
-    .argument('<by>', 'as 90s, 10m, 2h')
+    .argument('<by>', 'how much more, as 90s, 10m or 2h')
     .addHelpText('after', '\nExample:\n  $ curfew timeouts extend j_01kdvq5x6w0000000000000000 30m')
   return clientOptions(command).action((id: string, by: string, flags: Flags) => {
     checkDuration(by, 'BY')

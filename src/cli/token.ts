@@ -14,9 +14,19 @@ interface CreateFlags {
 
 export function tokenCommand(io: Io): Command {
   const create = new Command('create')
-    .description('make a token; it is printed once and kept nowhere, managers are given its hash')
-    .requiredOption('--role <role>', 'what its holder may do: client, worker, peer, admin or read-only')
+    .description('Make a token; it is printed once and kept nowhere, managers are given its hash')
+    .requiredOption(
+      '--role <role>',
+      'what its holder may do: client, worker, peer, admin or read-only (required)',
+    )
     .option('--name <name>', 'whose it is, for logs')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew token create --role worker --name rack-7
+  $ curfew token create --role read-only --name dashboard --json`,
+    )
     .action(async (flags: CreateFlags) => {
       const { createToken, tokenText } = await import('../curfew.ts')
       const { token, entry } = createToken(flags.role, new SystemRandomness(), flags.name)
@@ -30,5 +40,7 @@ export function tokenCommand(io: Io): Command {
         'Add the line to the tokens of the managers (CURFEW_TOKENS, tokensFile, or tokens in curfew.config.ts).',
       ])
     })
-  return new Command('token').description('tokens of those who call managers').addCommand(jsonOption(create))
+  return new Command('token')
+    .description('Make tokens for those who call managers')
+    .addCommand(jsonOption(create))
 }

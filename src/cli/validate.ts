@@ -25,9 +25,9 @@ interface Result {
 
 export function validateCommand(io: Io): Command {
   const command = new Command('validate')
-    .description('check files that define workflows, jobs or map-reduces; nothing is run')
+    .description('Check files that define workflows, jobs or map-reduces; nothing is run')
     .argument('<file...>', 'YAML or JSON')
-    .option('--module <file>', 'check names against what these export', collect)
+    .option('--module <file>', 'check names against what it exports; may be given several times', collect)
     .addHelpText(
       'after',
       `

@@ -11,7 +11,7 @@ import { printJsonLine } from './print.ts'
 
 export function watchCommand(io: Io): Command {
   const command = new Command('watch')
-    .description('show work and everything below it, with countdowns, until it has ended')
+    .description('Show work and everything below it, with countdowns, until it has ended')
     .argument('<id>', 'of the work')
     .addHelpText(
       'after',

@@ -11,8 +11,15 @@ import { stay, tellReady } from './stay.ts'
 
 export function workerCommand(io: Io): Command {
   const command = new Command('worker')
-    .description('run the tasks, agents and workflows of modules, for managers')
+    .description('Run the tasks, agents and workflows of modules, for managers')
     .argument('[modules...]', 'files that export tasks, agents and workflows')
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ curfew worker tasks.ts --manager http://127.0.0.1:4242
+  $ curfew worker tasks.ts --manager https://a:4242 --manager https://b:4242 --queues mail,bank`,
+    )
   return jsonOption(addSettings(command, 'worker', ['modules'])).action(
     async (modules: string[], flags: Flags) => {
       const config = await loadConfig(io, 'worker', { ...flags, modules })

@@ -12,7 +12,7 @@ import { tableLines } from './text-table.ts'
 
 export function workersCommand(io: Io): Command {
   const command = new Command('workers')
-    .description('list the workers that are attached')
+    .description('List the workers that are attached')
     .option('--label <key=value>', 'only those that carry it; may be given several times', collect)
     .addHelpText(
       'after',

@@ -1,11 +1,11 @@
 /** A job as its caller holds it, and each of its workflows. */
 import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
-import { CurfewError } from '../core/errors.ts'
 import type { CancelAnswer } from '../core/states.ts'
 import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
 import { checkName } from '../definitions/task-policy.ts'
 import type { MemberView } from '../wire/run-view.ts'
+import { memberOf } from '../wire/run-view.ts'
 import type { TaskService } from '../wire/task-service.ts'
 import type { CancelOutcome } from './task-handle.ts'
 import { TaskHandle } from './task-handle.ts'
@@ -19,12 +19,6 @@ export interface CancelOptions {
 
 export class JobHandle<Output = Record<string, unknown>> extends TaskHandle<Output> {
   override readonly kind = 'job'
-  readonly #service: TaskService
-
-  constructor(service: TaskService, id: string, existing = false) {
-    super(service, id, existing)
-    this.#service = service
-  }
 
   /** What came out of each of its workflows, by their ids; throws as that of a task when one did not complete. */
   override async result(options: { timeout?: Duration } = {}): Promise<Output> {
@@ -35,12 +29,12 @@ export class JobHandle<Output = Record<string, unknown>> extends TaskHandle<Outp
 
   /** Every workflow of it: how far it is, what came out, or why it did not run. */
   async workflows(): Promise<MemberView[]> {
-    return this.#service.members(this.id)
+    return this.service.members(this.id)
   }
 
   /** One of its workflows, by its id in the job. */
   workflow(id: string): JobWorkflowHandle {
-    return new JobWorkflowHandle(this.#service, this.id, id)
+    return new JobWorkflowHandle(this.service, this.id, id)
   }
 }
 
@@ -56,13 +50,7 @@ export class JobWorkflowHandle {
   }
 
   async view(): Promise<MemberView> {
-    const members = await this.#service.members(this.jobId)
-    const member = members.find(({ id }) => id === this.id)
-    if (member) return member
-    throw new CurfewError('not_found', `job ${this.jobId} has no workflow '${this.id}'`, {
-      hint: `It has ${members.map(({ id }) => id).join(', ')}.`,
-      fields: { jobId: this.jobId, id: this.id },
-    })
+    return memberOf(this.jobId, this.id, await this.#service.members(this.jobId))
   }
 
   /** Answers at once; `cancelled()` waits until everything of it has stopped. */

@@ -178,7 +178,8 @@ export class RemoteTaskService implements TaskService {
   }
 
   async cancel(id: string): Promise<CancelAnswer> {
-    const { status } = await this.#call(({ jobs }, options) => jobs.cancel({ jobId: id }, options))
+    const request = { jobId: id, requestId: this.#newRequestId() }
+    const { status } = await this.#call(({ jobs }, options) => jobs.cancel(request, options))
     return status as CancelAnswer
   }
 

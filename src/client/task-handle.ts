@@ -36,6 +36,10 @@ export class TaskHandle<Output = unknown> {
     this.existing = existing
   }
 
+  protected get service(): TaskService {
+    return this.#service
+  }
+
   /** The whole record; throws `not_found`. */
   async view(): Promise<TaskView> {
     const view = await this.#service.get(this.id)

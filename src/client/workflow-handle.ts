@@ -1,19 +1,12 @@
 /** A run of a workflow as its caller holds it. */
 import type { RunView } from '../wire/run-view.ts'
-import type { TaskService } from '../wire/task-service.ts'
 import { TaskHandle } from './task-handle.ts'
 
 export class WorkflowHandle<Output = unknown> extends TaskHandle<Output> {
   override readonly kind = 'workflow'
-  readonly #service: TaskService
-
-  constructor(service: TaskService, id: string, existing = false) {
-    super(service, id, existing)
-    this.#service = service
-  }
 
   /** Its tokens, joins and state, as they are now. */
   async run(): Promise<RunView> {
-    return this.#service.run(this.id)
+    return this.service.run(this.id)
   }
 }

@@ -58,3 +58,14 @@ export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Prom
     signal?.addEventListener('abort', onAbort, { once: true })
   })
 }
+
+/** What comes of it within `limitMs`, or null. */
+export async function within<T>(clock: Clock, limitMs: number, work: Promise<T>): Promise<T | null> {
+  if (limitMs === Infinity) return work
+  const over = new AbortController()
+  try {
+    return await Promise.race([work, sleep(clock, limitMs, over.signal).then(() => null)])
+  } finally {
+    over.abort()
+  }
+}

@@ -34,8 +34,7 @@ export function checkJsonText(text: string, what: string, maxBytes = MAX_PAYLOAD
     throw invalid(what, '', (error as Error).message)
   }
   // Whoever wrote it may have spelled a key otherwise: with blanks behind it, or with escapes.
-  if (text.includes('\\u') || UNSAFE_KEYS.some((key) => text.includes(key)))
-    refuseUnsafeKeys(value, what, '')
+  if (text.includes('\\u') || UNSAFE_KEYS.some((key) => text.includes(key))) refuseUnsafeKeys(value, what, '')
 }
 
 export function decodeJson(text: string): unknown {

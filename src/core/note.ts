@@ -49,7 +49,12 @@ export type CommandEvent =
       source: string
       message: string
     }
-  | { type: 'timeout_resolved'; item: string | null; resolution: 'GracefulTermination' | 'ForceTermination'; tookMs: number }
+  | {
+      type: 'timeout_resolved'
+      item: string | null
+      resolution: 'GracefulTermination' | 'ForceTermination'
+      tookMs: number
+    }
   | { type: 'cleanup_completed'; item: string }
   | { type: 'cleanup_failed'; item: string; message: string }
 

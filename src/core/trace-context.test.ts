@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { CurfewError } from './errors.ts'
-import { checkTrace } from './trace-context.ts'
+import { checkTrace, traceOfHeaders } from './trace-context.ts'
 
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 const zeros = (count: number) => '0'.repeat(count)
@@ -68,5 +68,13 @@ describe('a trace context', () => {
 
   test('that is far too long is not repeated in the error about it', () => {
     expect(refusal({ traceparent: 'x'.repeat(1_000_000) }).message.length).toBeLessThan(200)
+  })
+
+  test('of headers is what is whole of them', () => {
+    expect(traceOfHeaders(null, 'a=1')).toBe(null)
+    expect(traceOfHeaders('broken', 'a=1')).toBe(null)
+    expect(traceOfHeaders(traceparent, 'a=1')).toEqual({ traceparent, tracestate: 'a=1' })
+    for (const tracestate of [null, '', 'a=1\0', 'x'.repeat(513)])
+      expect(traceOfHeaders(traceparent, tracestate)).toEqual({ traceparent })
   })
 })

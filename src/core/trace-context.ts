@@ -31,6 +31,12 @@ export function checkTrace(at: string, trace: unknown): TraceContext {
   return { traceparent, tracestate }
 }
 
+/** Of headers: what is broken in them is left out, for a proxy on the way may have broken it. */
+export function traceOfHeaders(traceparent: string | null, tracestate: string | null): TraceContext | null {
+  if (traceparent === null || !TRACEPARENT.test(traceparent)) return null
+  return tracestate && TRACESTATE.test(tracestate) ? { traceparent, tracestate } : { traceparent }
+}
+
 function shown(value: unknown): string {
   if (typeof value !== 'string') return String(value)
   return value.length > 80 ? `${value.length} characters` : JSON.stringify(value)

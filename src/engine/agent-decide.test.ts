@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { NewStep, WaitMode } from '../core/agent-journal.ts'
 import { ranges } from '../core/agent-journal.ts'
+import type { TurnBody, TurnState } from '../core/reports.ts'
 import { isEnded } from '../core/states.ts'
 import type { AgentOptions } from '../definitions/agent.ts'
 import { decodePolicy } from '../definitions/policy-text.ts'
@@ -12,7 +13,7 @@ import type { AgentDecision } from './agent-decide.ts'
 import { decideAgent, wantsSignals } from './agent-decide.ts'
 import type { AgentDraft } from './agent-draft.ts'
 import { codeAlive } from './agent-draft.ts'
-import type { AgentInput, SettledChild, TurnInput, TurnState } from './agent-input.ts'
+import type { AgentInput, SettledChild } from './agent-input.ts'
 import { decodeWaits } from './agent-waits.ts'
 import type { Happening, StateKind, StepKind } from './fixtures/agent-happenings.ts'
 import { histories, options } from './fixtures/agent-happenings.ts'
@@ -175,7 +176,7 @@ class History {
     const { draft, answer } = decision
     this.row = { ...draft.row, wokenAt: draft.wakes ? (draft.row.wokenAt ?? this.now) : draft.row.wokenAt }
     if (answer.type === 'stale') this.#expectNothing(draft, before)
-    if (answer.type === 'turn') this.#follow(input as TurnInput, draft)
+    if (answer.type === 'turn') this.#follow(input as TurnBody, draft)
     if (input.type === 'signal' && answer.type === 'accepted') this.#arrived[input.name]?.push(input.value)
     this.#receive(draft)
     this.#account(draft, before, input)
@@ -192,7 +193,7 @@ class History {
   }
 
   /** What its steps wait for from now on; what was asked for before it saw the stop is not begun. */
-  #follow({ steps, ran, withdrawn }: TurnInput, { cancels }: AgentDraft): void {
+  #follow({ steps, ran, withdrawn }: TurnBody, { cancels }: AgentDraft): void {
     const cancelled: string[] = []
     for (const step of steps) {
       const isLate = this.#stopSeq !== null && (step.seen ?? 0) < this.#stopSeq

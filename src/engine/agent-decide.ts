@@ -10,6 +10,7 @@ import { formatDuration } from '../core/duration.ts'
 import { unreachable } from '../core/errors.ts'
 import { MAX_WAITING_SIGNALS } from '../core/limits.ts'
 import { ownLimit, WORKFLOW } from '../core/own-work.ts'
+import type { TurnBody } from '../core/reports.ts'
 import { isEnded } from '../core/states.ts'
 import { encodePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
@@ -17,7 +18,7 @@ import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { AgentDraft } from './agent-draft.ts'
-import type { AgentInput, Grant, SettledChild, TurnInput } from './agent-input.ts'
+import type { AgentInput, Grant, SettledChild } from './agent-input.ts'
 import {
   countEnd,
   encodeWaits,
@@ -97,7 +98,7 @@ function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRo
 
 const ACCEPTED: TaskAnswer = { type: 'accepted' }
 
-function turn(draft: AgentDraft, input: TurnInput, signals: readonly SignalRow[]): TaskAnswer {
+function turn(draft: AgentDraft, input: TurnBody, signals: readonly SignalRow[]): TaskAnswer {
   const { row, waits, now } = draft
   if (row.live === 0 || row.token !== input.token || !draft.codeAlive) {
     return {
@@ -148,7 +149,7 @@ function released(draft: AgentDraft): TaskAnswer {
   return { type: 'turn', state: 'ended' }
 }
 
-function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 'returned' | 'threw' }>): void {
+function ended(draft: AgentDraft, state: Extract<TurnBody['state'], { type: 'returned' | 'threw' }>): void {
   const { row, now } = draft
   row.live = 0
   if (row.stopping === 1) {
@@ -172,7 +173,7 @@ function ended(draft: AgentDraft, state: Extract<TurnInput['state'], { type: 're
 }
 
 /** It may end as what ended it did. */
-function endEvent({ failure, endsAs }: Extract<TurnInput['state'], { type: 'threw' }>): TaskEventBody {
+function endEvent({ failure, endsAs }: Extract<TurnBody['state'], { type: 'threw' }>): TaskEventBody {
   if (endsAs?.status === 'timed_out')
     return { type: 'agent_timed_out', kind: endsAs.timeoutKind ?? 'total', failure }
   return { type: endsAs?.status === 'cancelled' ? 'agent_cancelled' : 'agent_failed', failure }

@@ -1,34 +1,9 @@
 /** What can happen to an agent. */
 
-import type { NewStep, RunOutcome, StepWait, WorkOutcome } from '../core/agent-journal.ts'
-import type { Failure } from '../core/failure.ts'
-import type { EndsAs, Receipt, TaskStatus } from '../core/states.ts'
+import type { WorkOutcome } from '../core/agent-journal.ts'
+import type { TurnBody } from '../core/reports.ts'
+import type { Receipt, TaskStatus } from '../core/states.ts'
 import type { TitledChild } from '../store/agent-statements.ts'
-
-/** How a turn goes on after its commit. */
-export type TurnState =
-  /** The code has something open: it wants whatever there is, and goes on. */
-  | { type: 'open' }
-  /** It waits for these, and for its timers and signals. */
-  | { type: 'suspended'; waits: StepWait[] }
-  /** Its process lets go of it: another one replays it. */
-  | { type: 'released' }
-  /** `runsLeft`: a `ctx.run` has not come back. */
-  | { type: 'returned'; output: string; runsLeft?: boolean }
-  | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean; endsAs?: EndsAs }
-  | { type: 'parked'; reason: string; code: string; step: number | null }
-
-export interface TurnInput {
-  type: 'turn'
-  token: string
-  /** The last result the code was given. */
-  seen: number
-  steps: NewStep[]
-  ran: { step: number; outcome: RunOutcome }[]
-  /** Sleeps and waits that are no longer waited for. */
-  withdrawn: number[]
-  state: TurnState
-}
 
 export interface SettledChild {
   id: string
@@ -45,7 +20,7 @@ export interface Grant {
 }
 
 export type AgentInput =
-  | TurnInput
+  | TurnBody
   | { type: 'settled'; children: SettledChild[] }
   | { type: 'signal'; name: string; value: string }
   | ({ type: 'granted' } & Grant)

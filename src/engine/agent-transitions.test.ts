@@ -1,11 +1,12 @@
 // Every state an agent can be in against everything that can happen to it.
 import { describe, expect, test } from 'vitest'
 import type { NewStep } from '../core/agent-journal.ts'
+import type { TurnState } from '../core/reports.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { decideAgent } from './agent-decide.ts'
 import type { AgentDraft } from './agent-draft.ts'
-import type { AgentInput, TurnState } from './agent-input.ts'
+import type { AgentInput } from './agent-input.ts'
 import { newAgentRow, settledChild, startedTurn, taskStep, turnOf } from './fixtures/agent-rows.ts'
 
 const TOKEN = 'a_1'

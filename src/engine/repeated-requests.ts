@@ -1,8 +1,11 @@
 /** Requests that have come before: remembered in the transaction that did them, so that they are done once. */
+import type { CancelAnswer } from '../core/states.ts'
 import type { Work } from '../store/statement.ts'
 import { run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
+import type { TaskRow } from '../store/task-row.ts'
 import type { Answer, Command } from './command.ts'
+import type { TaskEventBody } from './task-event.ts'
 
 export interface Repeated {
   index: number
@@ -50,11 +53,26 @@ export class RepeatedRequests {
     if (this.#remembered.length === 0) return
     const refused = commands.flatMap((command, index) => {
       const id = requestIdOf(command)
-      const { type } = answers[index] ?? { type: 'not_found' }
-      return id !== null && (type === 'unchanged' || type === 'not_found') ? [id] : []
+      return id !== null && !wasDone(answers[index]) ? [id] : []
     })
     if (refused.length) yield* start(this.#statements.forgetRequests(refused))
   }
+}
+
+/** What the cancel that ended this was answered, by what is on record of it. */
+export function* cancelAnswer(statements: Statements, row: TaskRow): Work<CancelAnswer> {
+  let ran = row.attempt > 0
+  if (row.kind === 'task') {
+    for (const { body } of yield* run(statements.events(row.id)))
+      for (const event of JSON.parse(body) as TaskEventBody[])
+        if (event.type === 'task_cancelled') ran = event.wasRunning
+  }
+  return ran ? 'cancelled' : 'pending_cancelled'
+}
+
+function wasDone(answer: Answer | undefined): boolean {
+  if (answer?.type === 'cancel') return answer.answer === 'cancelled' || answer.answer === 'pending_cancelled'
+  return answer !== undefined && answer.type !== 'unchanged' && answer.type !== 'not_found'
 }
 
 function requestIdOf(command: Command): string | null {

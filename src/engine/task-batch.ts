@@ -14,7 +14,7 @@ import type { AgentInput } from './agent-input.ts'
 import { AgentLocks } from './agent-locks.ts'
 import type { Answer, ClaimWish, Command, Committed } from './command.ts'
 import { storeLetters } from './dead-letters.ts'
-import { RepeatedRequests } from './repeated-requests.ts'
+import { cancelAnswer, RepeatedRequests } from './repeated-requests.ts'
 import { byDueTime, withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { Starter } from './start-new.ts'
@@ -131,9 +131,12 @@ export class TaskBatch {
 
   /** It was done when it was asked for the first time. */
   *#answerAgain(command: Command): Work<Answer> {
-    if (command.type !== 'input' || command.input.type !== 'extend_by') return ACCEPTED
+    if (command.type !== 'input' || !['extend_by', 'cancel'].includes(command.input.type)) return ACCEPTED
     yield* this.#load([command.taskId])
-    return { type: 'extended', deadlineAt: this.#rows.get(command.taskId)?.deadlineAt ?? null }
+    const row = this.#rows.get(command.taskId)
+    if (command.input.type === 'extend_by') return { type: 'extended', deadlineAt: row?.deadlineAt ?? null }
+    if (!row) return { type: 'not_found' }
+    return { type: 'cancel', answer: yield* cancelAnswer(this.#context.statements, row) }
   }
 
   *#touched(): Iterable<{ id: string; parentId?: string | null; rootId?: string | null }> {

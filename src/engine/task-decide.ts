@@ -10,12 +10,13 @@ import type { ExtensionState } from '../core/extension.ts'
 import { decideExtension, NO_EXTENSIONS } from '../core/extension.ts'
 import type { LateResult } from '../core/failure.ts'
 import type { Note } from '../core/note.ts'
+import type { AttemptReport } from '../core/reports.ts'
 import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { TaskDraft } from './task-draft.ts'
-import type { AttemptInput, TaskAnswer, TaskInput } from './task-input.ts'
+import type { TaskAnswer, TaskInput } from './task-input.ts'
 import { nextDue } from './task-limits.ts'
 import { afterStop, failAttempt, fireDue, fireLimits, lateResult, loseAttempt } from './task-outcome.ts'
 
@@ -66,7 +67,7 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
 }
 
 /** From an attempt that nobody waits for any more: what it brings is kept, and changes nothing. */
-function keepLate(draft: TaskDraft, input: AttemptInput): void {
+function keepLate(draft: TaskDraft, input: AttemptReport): void {
   const { row } = draft
   if (input.type === 'completed') {
     const repeated = row.status === 'completed' && row.token === input.token
@@ -78,7 +79,7 @@ function keepLate(draft: TaskDraft, input: AttemptInput): void {
 }
 
 /** Its worker slept past its lease, or could not stop it: another attempt was started meanwhile. */
-function keepOverlap(draft: TaskDraft, input: Extract<AttemptInput, { type: 'stopped' }>): void {
+function keepOverlap(draft: TaskDraft, input: Extract<AttemptReport, { type: 'stopped' }>): void {
   const { row } = draft
   const { reason, receipt, token } = input
   if (reason.code !== 'lease_over' || token === row.token) return
@@ -88,7 +89,7 @@ function keepOverlap(draft: TaskDraft, input: Extract<AttemptInput, { type: 'sto
 }
 
 /** From the worker that runs the current attempt. */
-function decideAttempt(draft: TaskDraft, input: AttemptInput, chance: number): TaskAnswer {
+function decideAttempt(draft: TaskDraft, input: AttemptReport, chance: number): TaskAnswer {
   const { row } = draft
   const running = row.status === 'running'
   switch (input.type) {
@@ -167,7 +168,7 @@ function stoppedByItself(draft: TaskDraft, reason: StopReason, receipt: Receipt,
   else loseAttempt(draft, receipt, { chance, counted: false })
 }
 
-function beat({ row, now }: TaskDraft, input: Extract<AttemptInput, { type: 'beat' }>): void {
+function beat({ row, now }: TaskDraft, input: Extract<AttemptReport, { type: 'beat' }>): void {
   if (input.progress) row.progress = JSON.stringify(input.progress)
   if (input.details !== null) row.details = input.details
   // Of an attempt that was told to stop only what it says is kept: the limit that stopped it stays where it was.
@@ -187,7 +188,7 @@ function note(draft: TaskDraft, { events, limitMs, letters }: Note): void {
   tellLimits(draft)
 }
 
-function extend(draft: TaskDraft, input: Extract<AttemptInput, { type: 'extend' }>): TaskAnswer {
+function extend(draft: TaskDraft, input: Extract<AttemptReport, { type: 'extend' }>): TaskAnswer {
   const { row, policy, now } = draft
   const state = row.extension ? (JSON.parse(row.extension) as ExtensionState) : NO_EXTENSIONS
   const decision = decideExtension(state, policy.extensions, input, now)

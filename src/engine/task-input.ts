@@ -1,23 +1,11 @@
 /** What can happen to a task, and what whoever made it happen is told. */
 import type { JournalResult } from '../core/agent-journal.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
-import type { Failure, LateResult } from '../core/failure.ts'
-import type { Note } from '../core/note.ts'
-import type { CancelAnswer, Progress, Receipt, StopReason } from '../core/states.ts'
-
-export type AttemptInput = { token: string } & (
-  | { type: 'completed'; output: string }
-  | { type: 'failed'; failure: Failure }
-  | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
-  | { type: 'extend'; requestId: string; progress: Progress }
-  | ({ type: 'note' } & Note)
-  | { type: 'overdue' }
-  | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
-  | { type: 'returned'; late: LateResult }
-)
+import type { AttemptReport } from '../core/reports.ts'
+import type { CancelAnswer, Receipt, StopReason } from '../core/states.ts'
 
 export type TaskInput =
-  | AttemptInput
+  | AttemptReport
   | { type: 'due' }
   | { type: 'cancel' }
   | { type: 'extend_by'; byMs: number }

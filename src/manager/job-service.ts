@@ -1,5 +1,5 @@
 /** The job service on the wire, over the task service of this process. What comes in is checked here. */
-import type { HandlerContext, ServiceImpl } from '@connectrpc/connect'
+import type { ServiceImpl } from '@connectrpc/connect'
 import type { Clock } from '../core/clock.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
@@ -9,6 +9,7 @@ import { idPrefix, JOB, WORK_KINDS, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import { TASK_STATUSES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { TraceContext } from '../core/trace-context.ts'
+import { traceOfHeaders } from '../core/trace-context.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
 import { startTime } from '../definitions/start-time.ts'
 import { checkName } from '../definitions/task-policy.ts'
@@ -41,9 +42,11 @@ const QUIET_MS = 5_000
 
 export function jobService(service: TaskService, clock: Clock): ServiceImpl<typeof JobService> {
   return {
-    async submit(request, context) {
+    async submit(request, { requestHeader }) {
       const what = whatOf(request.what)
-      const trace = request.trace ? plainTrace(request.trace) : traceOf(context)
+      const trace = request.trace
+        ? plainTrace(request.trace)
+        : traceOfHeaders(requestHeader.get('traceparent'), requestHeader.get('tracestate'))
       return service.submit({
         ...{
           what,
@@ -93,9 +96,9 @@ export function jobService(service: TaskService, clock: Clock): ServiceImpl<type
         }
       }
     },
-    async cancel({ jobId, fenceToken }) {
+    async cancel({ jobId, fenceToken, requestId }) {
       if (fenceToken !== 0n) await checkFence(service, fenceToken)
-      return { status: await service.cancel(checkId(jobId)) }
+      return { status: await service.cancel(checkId(jobId), checkRequestId(requestId)) }
     },
     async cancelWorkflow({ jobId, workflowId, cancelDependents, requestId }) {
       const options = { dependents: cancelDependents ?? true, requestId: requestId || null }
@@ -168,19 +171,6 @@ function whatOf(what: { case: string | undefined; value?: string }): Submit['wha
 function plainTrace({ traceparent, tracestate }: { traceparent: string; tracestate?: string }): TraceContext {
   return { traceparent, ...(tracestate !== undefined && { tracestate }) }
 }
-
-/** A broken header of somebody's proxy must not keep work from being submitted. */
-function traceOf({ requestHeader }: HandlerContext): TraceContext | null {
-  const traceparent = requestHeader.get('traceparent')
-  const tracestate = requestHeader.get('tracestate')
-  if (traceparent === null || !TRACEPARENT.test(traceparent)) return null
-  return plainTrace({
-    traceparent,
-    ...(tracestate !== null && /^[ -~]{1,512}$/.test(tracestate) && { tracestate }),
-  })
-}
-
-const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
 
 function scheduleOf(request: ScheduleRequest): Schedule {
   const { kind, name, policy, start, tasks, title } = request

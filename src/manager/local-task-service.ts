@@ -1,7 +1,7 @@
 /** The service port over this process's own manager. */
 
 import type { Clock } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { within } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { idPrefix } from '../core/own-work.ts'
@@ -16,18 +16,11 @@ import type { NewBelow, NewTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
-import type {
-  DeadLetter,
-  DeadLetterChoice,
-  DeadLettersPage,
-  DeadLettersRequest,
-} from '../wire/dead-letter-view.ts'
+import type { DeadLetterChoice } from '../wire/dead-letter-view.ts'
 import { PROTOCOL_MAX, VERSION } from '../wire/protocol.ts'
-import type { MemberView, RunView } from '../wire/run-view.ts'
+import type { MemberView } from '../wire/run-view.ts'
+import { memberOf } from '../wire/run-view.ts'
 import type {
-  AttemptView,
-  Explanation,
-  ListRequest,
   MetricView,
   ScheduledTask,
   ScheduleRequest,
@@ -35,9 +28,7 @@ import type {
   StatusView,
   SubmitRequest,
   Submitted,
-  TaskEventView,
   TaskService,
-  TaskView,
   WatchView,
   WorkerView,
 } from '../wire/task-service.ts'
@@ -47,7 +38,7 @@ import { memberCancel } from './job-views.ts'
 import type { Manager } from './manager.ts'
 import type { RemoteWorkers } from './remote-workers.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
-import { memberOf, refused, TaskReader, unexpected } from './task-reader.ts'
+import { refused, TaskReader, unexpected } from './task-reader.ts'
 import { watchStream } from './watch-stream.ts'
 
 interface Parts {
@@ -65,19 +56,14 @@ interface Parts {
   ready(): boolean
 }
 
-export class LocalTaskService implements TaskService {
+export class LocalTaskService extends TaskReader implements TaskService {
   readonly #parts: Parts
-  readonly #reader: TaskReader
   #submit: ((request: SubmitRequest) => Promise<Submitted>) | null = null
 
   constructor(parts: Parts) {
-    this.#parts = parts
     const { store, time, clock, manager } = parts
-    this.#reader = new TaskReader({ store, time, clock, slotStates: () => manager.desk.slotStates() })
-  }
-
-  get idle(): boolean {
-    return this.#reader.idle
+    super({ store, time, clock, slotStates: () => manager.desk.slotStates() })
+    this.#parts = parts
   }
 
   async schedule({ kind, name, title, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
@@ -133,13 +119,20 @@ export class LocalTaskService implements TaskService {
     const { store } = this.#parts
     const ids = tasks.flatMap(({ id }) => id ?? [])
     if (ids.length < tasks.length) return null
-    const rows = new Map(
-      (await store.read(() => run(store.statements.scheduledTasks(ids)))).map((row) => [row.id, row]),
-    )
-    if (rows.size === 0) return null
-    return tasks.map(({ id = '', input }) => {
-      const row = rows.get(id)
+    const { byId, byKey } = await store.read(function* () {
+      const rows = yield* run(store.statements.scheduledTasks(ids))
+      const byId = new Map(rows.map((row) => [row.id, row]))
+      // Under a key that was taken its id stands for nothing.
+      const keys = tasks.flatMap(({ id = '', key }) => (key !== null && !byId.has(id) ? [key] : []))
+      const keyed = keys.length > 0 ? yield* run(store.statements.tasksByKey(name, keys)) : []
+      return { byId, byKey: new Map(keyed.map((row) => [row.key, row])) }
+    })
+    if (byId.size === 0) return null
+    return tasks.map(({ id = '', key, input }) => {
+      const row = byId.get(id)
       if (row?.name === name && sameInput(name, row.input, input)) return { id, existing: false }
+      const taken = row || key === null ? undefined : byKey.get(key)
+      if (taken && sameInput(name, taken.input, input)) return { id: taken.id, existing: true }
       throw new CurfewError('key_conflict', `the id ${id} is not of this request: another one has used it`, {
         hint: 'The id of a request stands for that request alone: use another one for other work.',
         fields: { id },
@@ -160,7 +153,7 @@ export class LocalTaskService implements TaskService {
     const { manager, clock, store } = this.#parts
     const parts = {
       ...{ watchers: manager.watchers, clock, lookEveryMs: LOOK_EVERY_MS[store.dialect] },
-      record: (of: string) => this.#reader.record(of),
+      record: (of: string) => this.record(of),
     }
     return watchStream(parts, id, lastSequence, signal)
   }
@@ -175,42 +168,6 @@ export class LocalTaskService implements TaskService {
       ...{ nodeId, version: VERSION, protocol: PROTOCOL_MAX, store: store.dialect },
       ...{ ready: ready(), now: time.now(), workers: workers.size, fence: fence() },
     }
-  }
-
-  get(id: string): Promise<TaskView | null> {
-    return this.#reader.get(id)
-  }
-
-  list(request: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    return this.#reader.list(request)
-  }
-
-  attempts(id: string): Promise<AttemptView[]> {
-    return this.#reader.attempts(id)
-  }
-
-  events(id: string): Promise<TaskEventView[]> {
-    return this.#reader.events(id)
-  }
-
-  explain(id: string): Promise<Explanation> {
-    return this.#reader.explain(id)
-  }
-
-  run(id: string): Promise<RunView> {
-    return this.#reader.run(id)
-  }
-
-  members(id: string): Promise<MemberView[]> {
-    return this.#reader.members(id)
-  }
-
-  deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {
-    return this.#reader.deadLetters(request)
-  }
-
-  deadLetter(jobId: string, itemId: string): Promise<DeadLetter> {
-    return this.#reader.deadLetter(jobId, itemId)
   }
 
   async discardDeadLetters(choice: DeadLetterChoice): Promise<number> {
@@ -231,10 +188,10 @@ export class LocalTaskService implements TaskService {
       const told = Promise.withResolvers<Settled | null>()
       const forget = waiters.add(id, told.resolve)
       try {
-        const settled = await this.#reader.outcome(id)
+        const settled = await this.outcome(id)
         if (settled) return settled
         if (clock.monotonic() >= until) return null
-        const known = await (until === Infinity ? told.promise : this.#within(told.promise, until))
+        const known = await within(clock, until - clock.monotonic(), told.promise)
         if (known) return known
       } finally {
         forget()
@@ -256,8 +213,11 @@ export class LocalTaskService implements TaskService {
     if (answer.type !== 'accepted') refused(id, answer)
   }
 
-  async cancel(id: string): Promise<CancelAnswer> {
-    const answer = await this.#parts.manager.submit({ type: 'input', taskId: id, input: { type: 'cancel' } })
+  async cancel(id: string, requestId?: string): Promise<CancelAnswer> {
+    const answer = await this.#parts.manager.submit({
+      ...{ type: 'input', taskId: id, ...requested('cancel', id, requestId) },
+      input: { type: 'cancel' },
+    })
     if (answer.type === 'not_found') return 'not_found'
     return answer.type === 'cancel' ? answer.answer : refused(id, answer)
   }
@@ -285,7 +245,7 @@ export class LocalTaskService implements TaskService {
     { dependents, requestId }: { dependents: boolean; requestId: string | null },
   ): Promise<CancelAnswer> {
     const { store, manager } = this.#parts
-    const row = await this.#reader.job(jobId)
+    const row = await this.job(jobId)
     const about = row && (await store.read(() => memberCancel(store.statements, row, id)))
     if (!about) return 'not_found'
     const { status } = about
@@ -351,16 +311,6 @@ export class LocalTaskService implements TaskService {
     manager.metrics.slots(manager.desk.slotStates())
     const attached = workers.list().filter(({ status }) => status === 'attached').length
     manager.metrics.workers({ attached, silent: workers.size - attached })
-  }
-
-  /** What is told until then, or null. */
-  async #within(told: Promise<Settled | null>, until: number): Promise<Settled | null> {
-    const { clock } = this.#parts
-    const over = new AbortController()
-    const timer = sleep(clock, until - clock.monotonic(), over.signal).then(() => null)
-    const known = await Promise.race([told, timer])
-    over.abort()
-    return known
   }
 }
 

@@ -6,7 +6,7 @@ import { hostname } from 'node:os'
 import type { Clock, Timer } from '../core/clock.ts'
 import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import type { StopReason, TimeoutKind } from '../core/states.ts'
+import type { StopReason } from '../core/states.ts'
 import type { Beat } from '../leadership/lease.ts'
 import { Lease } from '../leadership/lease.ts'
 import type { LeaseDriver } from '../leadership/lease-driver.ts'
@@ -20,6 +20,7 @@ import type { Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { Manager } from './manager.ts'
 import { PeerWatch } from './peer-watch.ts'
+import { stopReason } from './stop-reason.ts'
 
 const LOOK_AGAIN_MS = 500
 
@@ -122,8 +123,9 @@ export class Membership {
     manager.wake()
     if (manager.queues.update(row.queueList ?? []) || row.ready) manager.workArrived()
     if (row.nextDue !== null) manager.watcher.hint(row.nextDue)
-    for (const { taskId, token, status, timeoutKind, graceMs } of row.stops ?? []) {
-      manager.desk.stop({ taskId, token, graceMs, reason: stopReason(status, timeoutKind) })
+    for (const stop of row.stops ?? []) {
+      const { taskId, token, graceMs } = stop
+      manager.desk.stop({ taskId, token, graceMs, reason: stopReason(stop) })
     }
     const wanted = manager.desk.wanted()
     const agents = manager.turns.free > 0 ? [...manager.turns.names] : []
@@ -141,9 +143,10 @@ export class Membership {
       if (kind === 'news' && nodeId === this.lease.nodeId) this.#manager?.turns.newsForAll()
       if (kind === 'stop' && nodeId === this.lease.nodeId) {
         const stopping = await store.read(() => run(store.statements.stoppingTasks(nodeId)))
-        for (const { id, token, status, timeoutKind, graceMs } of stopping) {
-          const reason = stopReason(status, timeoutKind)
-          this.#manager?.desk.stop({ taskId: id, token: token as string, graceMs, reason })
+        for (const row of stopping) {
+          const { id, graceMs } = row
+          const token = row.token as string
+          this.#manager?.desk.stop({ taskId: id, token, graceMs, reason: stopReason(row) })
         }
       }
     } catch (error) {
@@ -194,14 +197,5 @@ export class Membership {
         this.#attempts?.stopAll({ code: 'lease_over', message: 'the store could not be reached in time' })
       }),
     )
-  }
-}
-
-function stopReason(status: string, kind: string | null): StopReason {
-  if (status === 'cancelled') return { code: 'cancelled', message: 'it was cancelled' }
-  return {
-    code: 'timed_out',
-    kind: (kind ?? 'total') as TimeoutKind,
-    message: `its ${kind ?? 'total'} limit is over`,
   }
 }

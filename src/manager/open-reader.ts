@@ -10,12 +10,9 @@ import { isEnded } from '../core/states.ts'
 import { openToRead } from '../store/open-store.ts'
 import type { ReadStore } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
-import type { DeadLetter, DeadLettersPage, DeadLettersRequest } from '../wire/dead-letter-view.ts'
-import type { MemberView, RunView } from '../wire/run-view.ts'
+import type { MemberView } from '../wire/run-view.ts'
+import { memberOf } from '../wire/run-view.ts'
 import type {
-  AttemptView,
-  Explanation,
-  ListRequest,
   MetricView,
   ScheduledTask,
   ScheduleRequest,
@@ -23,14 +20,12 @@ import type {
   StatusView,
   SubmitRequest,
   Submitted,
-  TaskEventView,
   TaskService,
-  TaskView,
   WatchView,
   WorkerView,
 } from '../wire/task-service.ts'
 import { readTime } from './read-time.ts'
-import { memberOf, TaskReader } from './task-reader.ts'
+import { TaskReader } from './task-reader.ts'
 import { watchStream } from './watch-stream.ts'
 import { Watchers } from './watchers.ts'
 
@@ -48,69 +43,32 @@ export async function openReader(
   }
 }
 
-class ReadOnlyTaskService implements TaskService {
+class ReadOnlyTaskService extends TaskReader implements TaskService {
   /** Of a database it may hold a password, and is not shown. */
   readonly #location: string
   readonly #store: ReadStore
   readonly #clock: Clock
-  readonly #reader: TaskReader
 
   constructor(location: string, parts: { store: ReadStore; time: StoreTime; clock: Clock }) {
+    super(parts)
     this.#location = location
     this.#store = parts.store
     this.#clock = parts.clock
-    this.#reader = new TaskReader(parts)
   }
 
   close(): Promise<void> {
     return this.#store.close()
   }
 
-  get(id: string): Promise<TaskView | null> {
-    return this.#reader.get(id)
-  }
-
-  list(request: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    return this.#reader.list(request)
-  }
-
-  attempts(id: string): Promise<AttemptView[]> {
-    return this.#reader.attempts(id)
-  }
-
-  events(id: string): Promise<TaskEventView[]> {
-    return this.#reader.events(id)
-  }
-
-  explain(id: string): Promise<Explanation> {
-    return this.#reader.explain(id)
-  }
-
-  run(id: string): Promise<RunView> {
-    return this.#reader.run(id)
-  }
-
-  members(id: string): Promise<MemberView[]> {
-    return this.#reader.members(id)
-  }
-
-  deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {
-    return this.#reader.deadLetters(request)
-  }
-
-  deadLetter(jobId: string, itemId: string): Promise<DeadLetter> {
-    return this.#reader.deadLetter(jobId, itemId)
-  }
-
   /** Nothing is waited for: here nothing would end it. */
   async settled(id: string): Promise<Settled> {
-    return (await this.#reader.outcome(id)) ?? this.#refuse(`wait for ${id}`)
+    return (await this.outcome(id)) ?? this.#refuse(`wait for ${id}`)
   }
 
   async memberSettled(jobId: string, id: string): Promise<MemberView> {
     const member = memberOf(jobId, id, await this.members(jobId))
     const settled =
-      member.runId === null ? isEnded(member.status) : (await this.#reader.outcome(member.runId)) !== null
+      member.runId === null ? isEnded(member.status) : (await this.outcome(member.runId)) !== null
     return settled ? member : this.#refuse(`wait for workflow '${id}' of ${jobId}`)
   }
 
@@ -120,7 +78,7 @@ class ReadOnlyTaskService implements TaskService {
       watchers: new Watchers(),
       clock: this.#clock,
       lookEveryMs: 0,
-      record: (one: string) => this.#reader.record(one),
+      record: (one: string) => this.record(one),
     }
     for await (const view of watchStream(parts, id, lastSequence, signal)) {
       yield view

@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_REMOTE_WORKERS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
-import type { Receipt, StopReason, TimeoutKind } from '../core/states.ts'
+import type { Receipt } from '../core/states.ts'
 import { ATTEMPT_LEASE_BASE_MS, RENEW_EVERY_MS } from '../leadership/lease-times.ts'
 import { run } from '../store/statement.ts'
 import type { Fence, Store } from '../store/store.ts'
@@ -16,6 +16,7 @@ import type { TaskRow } from '../store/task-row.ts'
 import type { WorkerView } from '../wire/task-service.ts'
 import type { DownMessage, Held, WorkerHello } from '../wire/worker-port.ts'
 import type { Manager } from './manager.ts'
+import { stopReason } from './stop-reason.ts'
 import type { Slot } from './worker-sessions.ts'
 import { Session, slotKey } from './worker-sessions.ts'
 
@@ -295,7 +296,7 @@ export class RemoteWorkers {
 
   /** Its limits may have moved, or its end may have been decided, while it was away. */
   #bringUpToDate({ session, assignment: { taskId, token } }: Slot, row: TaskRow, now: number): void {
-    if (!isRunning(row)) return session.stop({ taskId, token, graceMs: row.graceMs, reason: reasonOf(row) })
+    if (!isRunning(row)) return session.stop({ taskId, token, graceMs: row.graceMs, reason: stopReason(row) })
     const { deadlineAt, attemptDeadlineAt } = row
     this.#parts.manager.desk.limits({ taskId, token, deadlineAt, attemptDeadlineAt }, now)
   }
@@ -304,7 +305,7 @@ export class RemoteWorkers {
     const { manager, logger } = this.#parts
     try {
       await manager.desk.port.report([
-        { type: 'stopped', taskId, token, reason: reasonOf(row), receipt: 'exited', late: null },
+        { type: 'stopped', taskId, token, reason: stopReason(row), receipt: 'exited', late: null },
       ])
     } catch (error) {
       logger.warn(
@@ -397,10 +398,4 @@ function isRunning({ status, stopping }: TaskRow): boolean {
 
 function heldOf({ id, token }: TaskRow): Held {
   return { id, token: token as string }
-}
-
-function reasonOf({ status, timeoutKind }: TaskRow): StopReason {
-  if (status === 'cancelled') return { code: 'cancelled', message: 'it was cancelled' }
-  const kind = (timeoutKind ?? 'total') as TimeoutKind
-  return { code: 'timed_out', kind, message: `its ${kind} limit is over` }
 }

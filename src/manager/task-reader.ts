@@ -63,7 +63,7 @@ export class TaskReader {
   }
 
   /** The record and its events, at one moment; null when there is none. */
-  async record(id: string): Promise<{ work: TaskView; events: TaskEventView[] } | null> {
+  protected async record(id: string): Promise<{ work: TaskView; events: TaskEventView[] } | null> {
     const record = await this.#records.read(id)
     if (!record) return null
     const { row, attempts, events } = record
@@ -71,7 +71,7 @@ export class TaskReader {
   }
 
   /** How it ended; null while it has not settled. */
-  async outcome(id: string): Promise<Settled | null> {
+  protected async outcome(id: string): Promise<Settled | null> {
     const row = (await this.#outcomes.read(id)) ?? refused(id, { type: 'not_found' })
     if (row.settledAt === null) return null
     if (row.status === 'completed') return { status: 'completed', output: row.output ?? 'null' }
@@ -168,7 +168,7 @@ export class TaskReader {
   }
 
   /** Its row. */
-  async job(id: string): Promise<TaskRow | null> {
+  protected async job(id: string): Promise<TaskRow | null> {
     const row = await this.#rows.read(id)
     if (row && row.name !== JOB) refused(id, { type: 'unchanged', reason: 'it is not a job' })
     return row
@@ -208,15 +208,6 @@ export function refused(id: string, answer: Answer, what = WORDS[id[0] ?? ''] ??
   if (answer.type === 'unchanged')
     throw new CurfewError('refused', `${what} ${id}: ${answer.reason}`, { fields: { id } })
   return unexpected(answer)
-}
-
-export function memberOf(jobId: string, id: string, members: readonly MemberView[]): MemberView {
-  const member = members.find((one) => one.id === id)
-  if (member) return member
-  throw new CurfewError('not_found', `job ${jobId} has no workflow '${id}'`, {
-    hint: `It has ${members.map((one) => one.id).join(', ')}.`,
-    fields: { jobId, id },
-  })
 }
 
 export function unexpected(answer: Answer): never {

@@ -1,6 +1,6 @@
 /** One piece of work, watched: what has happened since a sequence, then everything as it happens, until it settles. */
 import type { Clock } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { sleep, within } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { TaskEventView, TaskView, WatchView } from '../wire/task-service.ts'
 import type { Watchers } from './watchers.ts'
@@ -59,9 +59,7 @@ export async function* watchStream(
         wake = resolve
         if (news || signal.aborted) resolve()
       })
-      const over = new AbortController()
-      await Promise.race([changed, sleep(clock, lookEveryMs, over.signal)])
-      over.abort()
+      await within(clock, lookEveryMs, changed)
       const tooSoonMs = readAt + GATHER_MS - clock.monotonic()
       if (tooSoonMs > 0 && !signal.aborted) await sleep(clock, tooSoonMs, signal)
     }

@@ -35,9 +35,4 @@ export class Watchers {
     }
     for (const [id, news] of told) for (const callback of this.#watching.get(id) ?? []) callback(news)
   }
-
-  /** Everything may have changed: whoever watches looks again. */
-  all(): void {
-    for (const callbacks of this.#watching.values()) for (const callback of callbacks) callback('below')
-  }
 }

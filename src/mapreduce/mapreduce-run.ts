@@ -84,7 +84,7 @@ export class MapreduceRun {
     this.#env = env
     this.#note = parts.note
     const own = model.secrets.some((name) => name in model.env) ? this.#ownVariables({ ...env }) : {}
-    this.secrets = model.secrets.flatMap((name) => [env[name], own[name]].filter((value) => !!value))
+    this.secrets = model.secrets.flatMap((name) => [env[name] || [], own[name] || []].flat())
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
     this.live.restore(folder.items()?.size ?? 0, folder.results())
   }

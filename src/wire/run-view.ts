@@ -1,4 +1,5 @@
 /** Runs of workflows and jobs, as plain data. */
+import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 
@@ -58,4 +59,14 @@ export interface MemberView {
   failure: Failure | null
   timeoutKind: TimeoutKind | null
   dependsOn: string[]
+}
+
+/** Throws `not_found`. */
+export function memberOf(jobId: string, id: string, members: readonly MemberView[]): MemberView {
+  const member = members.find((one) => one.id === id)
+  if (member) return member
+  throw new CurfewError('not_found', `job ${jobId} has no workflow '${id}'`, {
+    hint: `It has ${members.map((one) => one.id).join(', ')}.`,
+    fields: { jobId, id },
+  })
 }

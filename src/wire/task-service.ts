@@ -257,7 +257,7 @@ export interface TaskService extends DeadLetterService {
   settled(id: string, timeoutMs: number | null): Promise<Settled | null>
   /** Resolves after its commit; throws when nobody would take it. */
   signal(id: string, name: string, value: string, requestId?: string): Promise<void>
-  cancel(id: string): Promise<CancelAnswer>
+  cancel(id: string, requestId?: string): Promise<CancelAnswer>
   extend(id: string, byMs: number, requestId?: string): Promise<{ deadlineAt: number | null }>
   resume(id: string, requestId?: string): Promise<void>
   /** Of an agent: those of everything below it that was cancelled. */

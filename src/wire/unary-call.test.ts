@@ -15,7 +15,7 @@ async function answering(status: number, type: string, body: string): Promise<st
   const endpoint = endpointOf(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
   try {
     const options = { token: undefined, clock: new SystemClock(), timeoutMs: 5_000 }
-    const message = { workerId: 'n_1', session: 1, draining: false }
+    const message = { workerId: 'n_1' }
     const signal = new AbortController().signal
     await callUnary(endpoint, WorkerService.method.beat, message, { ...options, signal })
     return 'answered'
@@ -42,7 +42,9 @@ test('a message that cannot be written is refused, not tried for ever', () => {
   const endpoint = endpointOf('http://127.0.0.1:1')
   const signal = new AbortController().signal
   const options = { token: undefined, clock: new SystemClock(), timeoutMs: 1_000, signal }
-  const message = { workerId: 'n_1', session: 1.5, draining: false }
-  expect(() => callUnary(endpoint, WorkerService.method.beat, message, options)).toThrow('it cannot be sent')
+  const message = { workerId: 'n_1', number: 1.5 }
+  expect(() => callUnary(endpoint, WorkerService.method.report, message, options)).toThrow(
+    'it cannot be sent',
+  )
   endpoint.close()
 })

@@ -1,7 +1,4 @@
-/** A unary request of the Connect protocol by hand, for what is sent so often that the library's own costs count. */
-import type { IncomingMessage } from 'node:http'
-import { request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
+/** A call of a unary method by hand, with the answers and errors of one by the library. */
 import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from '@bufbuild/protobuf'
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { Code, ConnectError } from '@connectrpc/connect'
@@ -10,6 +7,8 @@ import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
 import type { Endpoint } from './http-client.ts'
+import type { PostAnswer, PostFault } from './http-post.ts'
+import { PostError, post } from './http-post.ts'
 
 export interface CallOptions {
   token: string | undefined
@@ -18,51 +17,30 @@ export interface CallOptions {
   signal: AbortSignal
 }
 
+const CODES: Record<PostFault, Code> = {
+  too_late: Code.DeadlineExceeded,
+  aborted: Code.Canceled,
+  cut: Code.Unavailable,
+  too_large: Code.ResourceExhausted,
+}
+
 /** Rejects with a `ConnectError`, or with what the connection failed with. */
 export function callUnary<Input extends DescMessage, Output extends DescMessage>(
-  { request: { origin, socketPath, agent } }: Endpoint,
+  endpoint: Endpoint,
   method: DescMethodUnary<Input, Output>,
   message: MessageInitShape<Input>,
-  { token, clock, timeoutMs, signal }: CallOptions,
+  options: CallOptions,
 ): Promise<MessageShape<Output>> {
   const body = encode(method.input, message)
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason)
-    const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
-      new URL(`/${method.parent.typeName}/${method.name}`, origin),
-      {
-        ...{ method: 'POST', agent, ...(socketPath !== undefined && { socketPath }) },
-        headers: {
-          'content-type': 'application/proto',
-          'content-length': body.length,
-          'connect-protocol-version': '1',
-          ...(token !== undefined && { authorization: `Bearer ${token}` }),
-        },
-      },
-      (response) => {
-        // In the turn in which it ends: the connection may be said to be closed in the next.
-        readAll(response, reject, (bytes) => {
-          try {
-            resolve(answerOf(method.output, response, bytes))
-          } catch (error) {
-            reject(error)
-          }
-        })
-      },
-    )
-    const over = clock.setTimer(timeoutMs, () =>
-      request.destroy(new ConnectError(`no answer within ${timeoutMs} ms`, Code.DeadlineExceeded)),
-    )
-    const abort = () => request.destroy(new ConnectError('nobody waits for it any more', Code.Canceled))
-    signal.addEventListener('abort', abort, { once: true })
-    request.on('error', reject)
-    request.on('close', () => {
-      over.cancel()
-      signal.removeEventListener('abort', abort)
-      reject(new ConnectError('the connection was closed before the answer was there', Code.Unavailable))
-    })
-    request.end(body)
-  })
+  return post(endpoint.request, {
+    ...{ path: `/${method.parent.typeName}/${method.name}`, contentType: 'application/proto', body },
+    ...{ maxAnswerBytes: MAX_ANSWER_BYTES, ...options },
+  }).then(
+    (answer) => answerOf(method.output, answer),
+    (error: unknown) => {
+      throw error instanceof PostError ? new ConnectError(error.message, CODES[error.fault]) : error
+    },
+  )
 }
 
 function encode<Input extends DescMessage>(input: Input, message: MessageInitShape<Input>): Uint8Array {
@@ -73,29 +51,12 @@ function encode<Input extends DescMessage>(input: Input, message: MessageInitSha
   }
 }
 
-function readAll(
-  response: IncomingMessage,
-  failed: (error: Error) => void,
-  whole: (bytes: Buffer) => void,
-): void {
-  const chunks: Buffer[] = []
-  let bytes = 0
-  response.on('data', (chunk: Buffer) => {
-    bytes += chunk.length
-    if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk)
-    else response.destroy(new ConnectError('the answer is too large', Code.ResourceExhausted))
-  })
-  response.on('end', () => whole(Buffer.concat(chunks)))
-  response.on('error', failed)
-}
-
 function answerOf<Output extends DescMessage>(
   output: Output,
-  { statusCode = 500, headers }: IncomingMessage,
-  bytes: Buffer,
+  { status, contentType, bytes }: PostAnswer,
 ): MessageShape<Output> {
-  if (statusCode === 200 && headers['content-type'] === 'application/proto')
+  if (status === 200 && contentType === 'application/proto')
     return fromBinary(output, bytes, { recursionLimit: MAX_MESSAGE_DEPTH })
-  const status = statusCode === 200 ? Code.Unknown : codeFromHttpStatus(statusCode)
-  throw errorFromJsonBytes(bytes, undefined, new ConnectError(`HTTP ${statusCode}`, status))
+  const code = status === 200 ? Code.Unknown : codeFromHttpStatus(status)
+  throw errorFromJsonBytes(bytes, undefined, new ConnectError(`HTTP ${status}`, code))
 }

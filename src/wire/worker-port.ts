@@ -4,18 +4,10 @@
  * A worker never touches the store; a manager never touches a handler.
  */
 
-import type {
-  JournalCursor,
-  JournalPage,
-  JournalResult,
-  NewStep,
-  RunOutcome,
-  StepWait,
-} from '../core/agent-journal.ts'
+import type { JournalCursor, JournalPage, JournalResult } from '../core/agent-journal.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
-import type { Failure, LateResult } from '../core/failure.ts'
-import type { EndsAs, Progress, Receipt, StopReason } from '../core/states.ts'
-import type { Note } from '../core/note.ts'
+import type { AttemptReport, TurnBody } from '../core/reports.ts'
+import type { StopReason } from '../core/states.ts'
 import type { TraceContext } from '../core/trace-context.ts'
 
 export interface WorkerHello {
@@ -93,25 +85,9 @@ export type DownMessage =
   /** There is news for a turn that runs; `dropped`: nothing it does counts any more. */
   | { type: 'news'; agentId: string; token: string; dropped: boolean }
 
-/** What a turn brings: its steps so far, and how it goes on. */
-export interface TurnReport {
-  type: 'turn'
+export interface TurnReport extends TurnBody {
   agentId: string
   rootId: string
-  token: string
-  /** The last result the code was given. */
-  seen: number
-  steps: NewStep[]
-  ran: { step: number; outcome: RunOutcome }[]
-  withdrawn: number[]
-  state:
-    | { type: 'open' }
-    | { type: 'suspended'; waits: StepWait[] }
-    | { type: 'released' }
-    /** `runsLeft`: a `ctx.run` has not come back. */
-    | { type: 'returned'; output: string; runsLeft?: boolean }
-    | { type: 'threw'; failure: Failure; stopped: boolean; runsLeft?: boolean; endsAs?: EndsAs }
-    | { type: 'parked'; reason: string; code: string; step: number | null }
 }
 
 export type TurnAnswer =
@@ -121,19 +97,7 @@ export type TurnAnswer =
   | { type: 'ended' }
   | { type: 'stale' }
 
-export type Report = { taskId: string; token: string } & (
-  | { type: 'completed'; output: string }
-  | { type: 'failed'; failure: Failure }
-  | { type: 'beat'; progress: Progress | null; details: string | null; moved: boolean }
-  | { type: 'extend'; requestId: string; progress: Progress }
-  | ({ type: 'note' } & Note)
-  /** A limit is over by this worker's own clock, and the store has not said so: has it moved? */
-  | { type: 'overdue' }
-  /** The stop ladder is through; `reason` is why it was walked. */
-  | { type: 'stopped'; reason: StopReason; receipt: Receipt; late: LateResult | null }
-  /** An abandoned handler came back at last: its slot is free. */
-  | { type: 'returned'; late: LateResult }
-)
+export type Report = AttemptReport & { taskId: string }
 
 export type ReportAnswer =
   | { type: 'accepted' }

@@ -2,10 +2,11 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { SystemClock } from '../core/system-clock.ts'
 import type { BeatTarget } from './send-beat.ts'
-import { renewLease, sendBeat } from './send-beat.ts'
+import { sendBeat } from './send-beat.ts'
+import { WorkerLease } from './worker-lease.ts'
 
 const { shared, everyMs } = workerData as { shared: SharedArrayBuffer; everyMs: number }
-const lease = new Float64Array(shared)
+const lease = new WorkerLease(shared)
 const clock = new SystemClock()
 let target: BeatTarget | null = null
 
@@ -21,7 +22,7 @@ function arm(): void {
     void sendBeat(sentTo, clock).then((beat) => {
       if (!beat || target !== sentTo) return
       if (beat.unknown) return parentPort?.postMessage('unknown')
-      renewLease(lease, beat.sentAt - beat.leaseAgeMs)
+      lease.renew(beat.sentAt - beat.leaseAgeMs)
     })
   })
 }

@@ -8,16 +8,13 @@ import type { Clock, Timer } from '../core/clock.ts'
 import { entryFile } from '../core/entry-file.ts'
 import type { Endpoint } from '../wire/http-client.ts'
 import type { BeatTarget, SentBeat } from './send-beat.ts'
-import { renewLease, sendBeat } from './send-beat.ts'
+import { sendBeat } from './send-beat.ts'
+import { LEASE_BYTES, WorkerLease } from './worker-lease.ts'
 
 export interface Beats {
   /** Whom to tell; null: nobody, until it is attached again. */
   setTarget(target: BeatTarget | null): void
-  /** When the lease was renewed that the attempts stand on, on the monotonic clock: the latest anybody has told. */
-  readonly renewedAt: number
-  /** The last renewal that none followed in time: what ran here then may be somebody else's. */
-  readonly lapsedAt: number
-  renewed(at: number): void
+  readonly lease: WorkerLease
   close(): void
 }
 
@@ -34,7 +31,7 @@ const RELAUNCH_MS = 200
 
 export function beatTarget(
   endpoint: Endpoint,
-  who: { workerId: string; session: number; token: string | undefined; tls: BeatTarget['tls'] },
+  who: { workerId: string; token: string | undefined; tls: BeatTarget['tls'] },
 ): BeatTarget {
   const { origin, socketPath } = endpoint.request
   return { href: origin.href, socketPath, draining: false, ...who }
@@ -42,29 +39,17 @@ export function beatTarget(
 
 /** In the event loop. */
 export class LoopBeats implements Beats {
+  readonly lease = new WorkerLease(new ArrayBuffer(LEASE_BYTES))
   readonly #clock: Clock
   readonly #listener: BeatListener
-  readonly #lease: Float64Array
   #target: BeatTarget | null = null
   #timer: Timer
 
   constructor(clock: Clock, listener: BeatListener) {
     this.#clock = clock
     this.#listener = listener
-    this.#lease = new Float64Array([clock.monotonic(), -Infinity])
+    this.lease.begin(clock.monotonic())
     this.#timer = this.#arm()
-  }
-
-  get renewedAt(): number {
-    return this.#lease[0] as number
-  }
-
-  get lapsedAt(): number {
-    return this.#lease[1] as number
-  }
-
-  renewed(at: number): void {
-    renewLease(this.#lease, at)
   }
 
   setTarget(target: BeatTarget | null): void {
@@ -90,7 +75,8 @@ export class LoopBeats implements Beats {
 
 /** In a thread; what it heard stands in memory that both share, also while the loop is blocked. */
 export class ThreadBeats implements Beats {
-  readonly #shared = new Float64Array(new SharedArrayBuffer(16))
+  readonly #shared = new SharedArrayBuffer(LEASE_BYTES)
+  readonly lease = new WorkerLease(this.#shared)
   readonly #clock: Clock
   readonly #listener: BeatListener
   #thread: Thread
@@ -100,13 +86,13 @@ export class ThreadBeats implements Beats {
   constructor(clock: Clock, listener: BeatListener) {
     this.#clock = clock
     this.#listener = listener
-    this.#shared.set([clock.monotonic(), -Infinity])
+    this.lease.begin(clock.monotonic())
     this.#thread = this.#launch()
   }
 
   #launch(): Thread {
     const thread = new Thread(entryFile('./beat-thread', import.meta.url), {
-      workerData: { shared: this.#shared.buffer, everyMs: BEAT_EVERY_MS },
+      workerData: { shared: this.#shared, everyMs: BEAT_EVERY_MS },
     })
     thread.unref()
     thread.on('message', () => this.#listener.unknown())
@@ -123,18 +109,6 @@ export class ThreadBeats implements Beats {
     this.#thread.postMessage(this.#target)
   }
 
-  get renewedAt(): number {
-    return this.#shared[0] as number
-  }
-
-  get lapsedAt(): number {
-    return this.#shared[1] as number
-  }
-
-  renewed(at: number): void {
-    renewLease(this.#shared, at)
-  }
-
   setTarget(target: BeatTarget | null): void {
     this.#target = target
     this.#thread.postMessage(target)
@@ -148,5 +122,5 @@ export class ThreadBeats implements Beats {
 
 function heed(beat: SentBeat, beats: Beats, listener: BeatListener): void {
   if (beat.unknown) listener.unknown()
-  else beats.renewed(beat.sentAt - beat.leaseAgeMs)
+  else beats.lease.renew(beat.sentAt - beat.leaseAgeMs)
 }

@@ -105,12 +105,7 @@ class OwnCommands implements AttemptCommands {
   #mayHaveLeft = false
   #gone = true
 
-  constructor(
-    runner: CommandRunner,
-    marker: string,
-    graceMs: number,
-    noting: NoteCallback,
-  ) {
+  constructor(runner: CommandRunner, marker: string, graceMs: number, noting: NoteCallback) {
     this.note = (note) => noting.note(note)
     this.clock = runner.clock
     this.graceMs = graceMs

@@ -5,7 +5,7 @@
 import type { ChildProcess } from 'node:child_process'
 import { spawn } from 'node:child_process'
 import type { Clock } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { within } from '../core/clock.ts'
 import { entryFile } from '../core/entry-file.ts'
 import type { Failure } from '../core/failure.ts'
 import { failureOf, HandlerError } from '../core/failure.ts'
@@ -183,9 +183,7 @@ class ProcessAttempt implements RunningAttempt {
     if (!this.#child || !this.#root) return { type: 'failed', failure: this.#notStarted() }
     const gone = await this.#killTree()
     // A result may still be in the pipe; its end is held open by nobody now.
-    const waited = new AbortController()
-    await Promise.race([this.#disconnected.promise, sleep(this.#environment.clock, EXIT_MS, waited.signal)])
-    waited.abort()
+    await within(this.#environment.clock, EXIT_MS, this.#disconnected.promise)
     // What is left stays registered: it ends with the worker at the latest.
     if (gone) this.#environment.supervisor.release(this.#root.pid)
     return this.#end ?? { type: 'failed', failure: this.#died(this.#child) }

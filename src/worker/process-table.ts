@@ -1,27 +1,17 @@
 /**
  * What is known about the processes of this machine. Reads /proc, signals nothing.
  *
- * A pid is given out again, so a process is only ever known by its pid and its start time (clock ticks since boot).
- * A zombie has ended: it holds a pid until its parent looks, and nothing else. One whose first thread alone has ended
- * is none.
- *
  * Without /proc (not Linux) there are no start times and no marks: `startTimeOf` answers null, `scan` answers null, and
  * all that can be ended is the process group. What left its group with `setsid` is not found there.
  */
-import { closeSync, openSync, readdirSync, readSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import type { Clock } from '../core/clock.ts'
+import type { ProcessStat } from '../core/process-stat.ts'
+import { readProc, readProcFile, readStat } from '../core/process-stat.ts'
 import type { Marks } from './marker.ts'
 import { marksOf } from './marker.ts'
 
-export interface ProcessEntry extends Marks {
-  pid: number
-  parent: number
-  group: number
-  session: number
-  startTime: number
-  zombie: boolean
-  stopped: boolean
-}
+export interface ProcessEntry extends ProcessStat, Marks {}
 
 /** Processes read in one go: about a millisecond, so that a scan does not hold up the deadlines of its process. */
 const CHUNK = 40
@@ -128,67 +118,17 @@ function endOfTurn(clock: Clock): Promise<void> {
 }
 
 function listPids(): number[] | null {
-  const names = readOrNull(() => readdirSync('/proc'))
+  const names = readProc(() => readdirSync('/proc'))
   if (names === null) return null
   const pids = names.map(Number).filter((pid) => pid > 0)
   return pids.length > 0 ? pids : null
 }
 
-interface Stat extends Omit<ProcessEntry, keyof Marks> {
-  /** Its first thread has ended, and others run: it has an environment, but not where it is looked for. */
-  headless?: boolean
-}
-
-function readStat(pid: number): Stat | null {
-  const text = readOrNull(() => readText(`/proc/${pid}/stat`))
-  if (text === null) return null
-  // The name in parentheses may hold anything, parentheses too: fields are counted after the last one.
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
-  const threads = Number(fields[17])
-  return {
-    pid,
-    zombie: (fields[0] === 'Z' && threads <= 1) || fields[0] === 'X',
-    headless: fields[0] === 'Z' && threads > 1,
-    stopped: fields[0] === 'T' || fields[0] === 't',
-    parent: Number(fields[1]),
-    group: Number(fields[2]),
-    session: Number(fields[3]),
-    startTime: Number(fields[19]),
-  }
-}
-
-function readEnviron({ pid, headless }: Pick<Stat, 'pid' | 'headless'>): string {
-  const threads = headless ? (readOrNull(() => readdirSync(`/proc/${pid}/task`)) ?? []) : [pid]
+function readEnviron({ pid, headless }: Pick<ProcessStat, 'pid' | 'headless'>): string {
+  const threads = headless ? (readProc(() => readdirSync(`/proc/${pid}/task`)) ?? []) : [pid]
   for (const thread of threads) {
-    const text = readOrNull(() => readText(`/proc/${pid}/task/${thread}/environ`))
+    const text = readProc(() => readProcFile(`/proc/${pid}/task/${thread}/environ`))
     if (text) return text
   }
   return ''
-}
-
-const buffer = Buffer.allocUnsafeSlow(64 * 1024)
-
-/** The files of /proc say that they are empty, for which readFile takes several times as long. */
-function readText(path: string): string {
-  const file = openSync(path, 'r')
-  try {
-    for (let text = ''; ; ) {
-      const length = readSync(file, buffer, 0, buffer.length, null)
-      text += buffer.toString('latin1', 0, length)
-      if (length < buffer.length) return text
-    }
-  } finally {
-    closeSync(file)
-  }
-}
-
-/** Null when it is gone or another user's; anything else (no file descriptors left) must not pass for that. */
-function readOrNull<T>(read: () => T): T | null {
-  try {
-    return read()
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT' || code === 'ESRCH' || code === 'EACCES' || code === 'EPERM') return null
-    throw error
-  }
 }

@@ -19,6 +19,7 @@ function entry(pid: number, over: Partial<ProcessEntry> = {}): ProcessEntry {
     startTime: 1_500,
     zombie: false,
     stopped: false,
+    headless: false,
     nodes: [],
     attempts: [],
     ...over,

@@ -67,8 +67,10 @@ const LOOK_EVERY_MS = 500
 const LEAVE_WITHIN_MS = 2_000
 const BEAT_WITHIN_MS = 2_000
 
-/** Trying again will not help until somebody changes something. */
-const REFUSALS = ['version_mismatch', 'unauthenticated', 'permission_denied', 'invalid_request']
+/** It is refused itself, whatever it says: what it has to report is kept until somebody changes something. */
+const UNWELCOME = ['version_mismatch', 'unauthenticated', 'permission_denied']
+/** Trying to attach again will not help until somebody changes something. */
+const REFUSALS = [...UNWELCOME, 'invalid_request']
 
 interface Attached {
   hello: WorkerHello
@@ -152,7 +154,7 @@ export class RemoteManager implements ManagerPort {
     const { workerId } = this.#worker?.hello ?? {}
     if (workerId !== undefined)
       this.#rpc
-        ?.beat({ workerId, session: this.#session, draining: true })
+        ?.beat({ workerId, draining: true })
         .catch((error: Error) =>
           this.#options.logger.debug({ error: error.message }, 'the next beat says it'),
         )
@@ -273,10 +275,10 @@ export class RemoteManager implements ManagerPort {
     const sentAt = clock.monotonic()
     try {
       const { unknown, leaseAgeMs } = await rpc.beat(
-        { workerId: hello.workerId, session: this.#session, draining: this.#draining },
+        { workerId: hello.workerId, draining: this.#draining },
         { timeoutMs: BEAT_WITHIN_MS, signal: this.#closing.signal },
       )
-      if (!unknown) this.#beats.renewed(sentAt - leaseAgeMs)
+      if (!unknown) this.#beats.lease.renew(sentAt - leaseAgeMs)
     } catch (error) {
       logger.debug({ error: String(error) }, 'the lease could not be asked for; the next beat says it')
     }
@@ -319,10 +321,10 @@ export class RemoteManager implements ManagerPort {
       if (!confirmed.has(`${agentId} ${its}`))
         attached.down({ type: 'news', agentId, token: its, dropped: true })
     }
-    this.#beats.renewed(sentAt - welcome.leaseAgeMs)
+    this.#beats.lease.renew(sentAt - welcome.leaseAgeMs)
     // What runs here now the manager has confirmed.
-    this.#overSince = this.#beats.lapsedAt
-    const target = beatTarget(endpoint, { workerId, session: this.#session, token, tls })
+    this.#overSince = this.#beats.lease.lapsedAt
+    const target = beatTarget(endpoint, { workerId, token, tls })
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
     this.#endpoint = endpoint
@@ -385,7 +387,7 @@ export class RemoteManager implements ManagerPort {
         const fault = fromConnectError(error)
         if (this.#closing.signal.aborted) throw new CurfewError('closed', 'this worker was closed')
         if (fault.code === 'not_attached') this.#stream?.abort()
-        else if (!isWorthRetrying(fault) && !REFUSALS.slice(0, 3).includes(fault.code)) {
+        else if (!isWorthRetrying(fault) && !UNWELCOME.includes(fault.code)) {
           logger.error(
             { code: fault.code, error: fault.message, reports: reports.length },
             'reports were refused',
@@ -432,7 +434,7 @@ export class RemoteManager implements ManagerPort {
   /** Before anything else that comes in: it may have slept past its lease. */
   #checkLease(): void {
     const { clock, logger } = this.#options
-    const { renewedAt, lapsedAt } = this.#beats
+    const { renewedAt, lapsedAt } = this.#beats.lease
     this.#orphaned = clock.monotonic() - renewedAt > ORPHAN_GRACE_MS
     const overSince = this.#orphaned ? renewedAt : lapsedAt
     // A lapse is longer than the grace, so that another one begins later than that.

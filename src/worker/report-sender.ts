@@ -131,42 +131,37 @@ export class ReportSender {
     for (const { call, from, to } of reports) {
       for (let i = from; i < to; i++) {
         const report = call.reports[i] as Report
-        call.answer(i, await this.#instead(alone ? null : report, refusedReport(report, error), error))
+        const tries = [alone ? null : report, refusedReport(report, error)]
+        const answered = await this.#firstTaken(tries, (one) => ({ reports: [one] }))
+        const reason = { code: 'stale', message: error.message } as const
+        call.answer(i, answered ? (answered.answers[0] ?? ACCEPTED) : { type: 'stale', reason })
       }
     }
     for (const { call, from, to } of turns) {
       for (let i = from; i < to; i++) {
         const report = call.reports[i] as TurnReport
-        call.answer(i, await this.#insteadOfTurn(alone ? null : report, refusedTurn(report, error)))
+        const tries = [alone ? null : report, refusedTurn(report, error)]
+        const answered = await this.#firstTaken(tries, (one) => ({ turns: [one] }))
+        call.answer(i, answered?.turns[0] ?? STALE)
       }
     }
   }
 
-  /** By itself, and if that is what is refused, that it was. */
-  async #instead(report: Report | null, refused: Report | null, error: Error): Promise<ReportAnswer> {
-    for (const one of [report, refused]) {
+  /** By itself, and if that is what is refused, that it was. Null: neither is taken. */
+  async #firstTaken<T>(
+    tries: readonly (T | null)[],
+    batchOf: (one: T) => Partial<Batch>,
+  ): Promise<BatchAnswer | null> {
+    for (const one of tries) {
       if (!one) continue
+      const batch = { number: ++this.#number, reports: [], turns: [], wakes: [], ...batchOf(one) }
       try {
-        const { answers } = await this.#send({ number: ++this.#number, reports: [one], turns: [], wakes: [] })
-        return answers[0] ?? ACCEPTED
+        return await this.#send(batch)
       } catch (fault) {
         if ((fault as { code?: string }).code === 'closed') break
       }
     }
-    return { type: 'stale', reason: { code: 'stale', message: error.message } }
-  }
-
-  async #insteadOfTurn(report: TurnReport | null, refused: TurnReport): Promise<TurnAnswer> {
-    for (const one of [report, refused]) {
-      if (!one) continue
-      try {
-        const { turns } = await this.#send({ number: ++this.#number, reports: [], turns: [one], wakes: [] })
-        return turns[0] ?? STALE
-      } catch (fault) {
-        if ((fault as { code?: string }).code === 'closed') break
-      }
-    }
-    return STALE
+    return null
   }
 }
 

@@ -2,8 +2,8 @@
  * What the supervisor of a worker calls when the worker has died: everything it ran has been ended, so its manager
  * need not wait for the lease. Runs in the supervisor.
  */
-import { request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
+import { SystemClock } from '../core/system-clock.ts'
+import { post } from '../wire/http-post.ts'
 
 export interface ObituaryArgument {
   workerId: string
@@ -13,7 +13,7 @@ export interface ObituaryArgument {
 }
 
 const ANSWER_WITHIN_MS = 2_000
-const PATH = '/curfew.v1.WorkerService/Leave'
+const MAX_ANSWER_BYTES = 10_000
 
 /** `left`: what could not be ended. Then the lease has to be waited for. Rejects, to be tried again, where nobody answers. */
 export default async function tellManagers(argument: unknown, report: { left: unknown[] }): Promise<void> {
@@ -25,32 +25,17 @@ export default async function tellManagers(argument: unknown, report: { left: un
     throw (failed as PromiseRejectedResult).reason
 }
 
-function tell(
+async function tell(
   { href, socketPath }: ObituaryArgument['managers'][number],
   { workerId, token, tls }: Omit<ObituaryArgument, 'managers'>,
 ): Promise<void> {
-  const url = new URL(PATH, href)
-  return new Promise((resolve, reject) => {
-    const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(
-      url,
-      {
-        ...{ method: 'POST', timeout: ANSWER_WITHIN_MS, ...tls },
-        ...(socketPath !== undefined && { socketPath }),
-        headers: {
-          'content-type': 'application/json',
-          'connect-protocol-version': '1',
-          ...(token !== undefined && { authorization: `Bearer ${token}` }),
-        },
-      },
-      (response) => {
-        response.resume()
-        response.on('end', () =>
-          response.statusCode === 200 ? resolve() : reject(new Error(`status ${response.statusCode}`)),
-        )
-      },
-    )
-    request.on('timeout', () => request.destroy(new Error('no answer')))
-    request.on('error', reject)
-    request.end(JSON.stringify({ workerId, receipt: 'killed' }))
-  })
+  const { status } = await post(
+    { origin: href, socketPath, tls },
+    {
+      ...{ path: '/curfew.v1.WorkerService/Leave', contentType: 'application/json', token },
+      body: JSON.stringify({ workerId, receipt: 'killed' }),
+      ...{ clock: new SystemClock(), timeoutMs: ANSWER_WITHIN_MS, maxAnswerBytes: MAX_ANSWER_BYTES },
+    },
+  )
+  if (status !== 200) throw new Error(`status ${status}`)
 }

@@ -3,6 +3,7 @@
  * database's, and dies with its process; the file may outlive it.
  */
 import { readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { startText } from '../../core/process-stat.ts'
 import { StoreError } from '../store-error.ts'
 
 interface HolderFile {
@@ -31,7 +32,7 @@ export function writeFileLock(file: string, nodeId: string): FileLock {
   const path = lockPath(file)
   const holder: HolderFile = {
     pid: process.pid,
-    startedAt: startOf(process.pid) ?? '',
+    startedAt: startText(process.pid) ?? '',
     nodeId,
     socket: null,
   }
@@ -53,7 +54,7 @@ export function writeFileLock(file: string, nodeId: string): FileLock {
 export function findHolder(file: string): Holder | null {
   const holder = readHolder(lockPath(file))
   // A pid is only that process together with its start time.
-  if (!holder || startOf(holder.pid) !== holder.startedAt) return null
+  if (!holder || startText(holder.pid) !== holder.startedAt) return null
   return { pid: holder.pid, socket: holder.socket }
 }
 
@@ -98,15 +99,5 @@ function readHolder(path: string): HolderFile | null {
     return { pid, startedAt, nodeId, socket: typeof socket === 'string' ? socket : null }
   } catch {
     return null // not there, or not ours: all that is known is that somebody may have the database open
-  }
-}
-
-/** The start of a process in clock ticks since boot; null when it is gone or this is not Linux. */
-function startOf(pid: number): string | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
-  } catch {
-    return null // gone
   }
 }

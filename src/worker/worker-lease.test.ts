@@ -1,12 +1,13 @@
 import { expect, test } from 'vitest'
 import { ORPHAN_GRACE_MS } from '../core/limits.ts'
-import { renewLease } from './send-beat.ts'
+import { LEASE_BYTES, WorkerLease } from './worker-lease.ts'
 
 /** When it was renewed, and the last renewal that none followed in time, after these. */
 function renewedAt(...times: number[]): [renewedAt: number, lapsedAt: number] {
-  const lease = new Float64Array([1_000, -Infinity])
-  for (const at of times) renewLease(lease, at)
-  return [lease[0] as number, lease[1] as number]
+  const lease = new WorkerLease(new ArrayBuffer(LEASE_BYTES))
+  lease.begin(1_000)
+  for (const at of times) lease.renew(at)
+  return [lease.renewedAt, lease.lapsedAt]
 }
 
 test('a lease that is renewed in time never lapses', () => {
