@@ -1,6 +1,6 @@
 import { describe, expect, vi } from 'vitest'
-import type { Ran, StoredItem, Summary } from './world.ts'
-import { HANG, TOLERANCE_MS, worldTest as test } from './world.ts'
+import type { StoredItem } from './world.ts'
+import { HANG, summaryOf, TOLERANCE_MS, worldTest as test } from './world.ts'
 
 // Each test starts processes that wait for limits, and the machine may be busy.
 vi.setConfig({ testTimeout: 90_000, maxConcurrency: 4 })
@@ -12,12 +12,6 @@ const HANG_ONE = [
   { shell: 'echo "done" >> "$MARKS/ran"' },
 ]
 const REDUCE = [{ shell: 'echo reduced >> "$MARKS/ran"' }]
-
-/** It ran to its end, well or not. */
-function summaryOf(ran: Ran): Summary {
-  expect(ran.json, ran.stderr).not.toBeNull()
-  return ran.json as Summary
-}
 
 const config = (timeout_action: string, more: object = {}) => ({
   timeout_config: { timeout_action, cleanup_grace_period_secs: 1, ...more },

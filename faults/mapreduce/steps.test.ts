@@ -1,19 +1,12 @@
-import { mkdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { describe, expect, vi } from 'vitest'
-import type { Ran, Summary } from './world.ts'
-import { worldTest as test } from './world.ts'
+import { summaryOf, worldTest as test } from './world.ts'
 
 // Each test starts processes, and the machine may be busy.
 vi.setConfig({ testTimeout: 90_000, maxConcurrency: 4 })
 
 const ONE = { items: [{ name: 'one' }] }
-
-/** It ran to its end, well or not. */
-function summaryOf(ran: Ran): Summary {
-  expect(ran.json, ran.stderr).not.toBeNull()
-  return ran.json as Summary
-}
 
 describe('steps', () => {
   test.concurrent('what one captures the next ones find, in its phase and those after it', async ({
@@ -246,7 +239,6 @@ describe('items', () => {
   })
 
   test.concurrent('G4: with none there is nothing to do, and it is reduced', async ({ world }) => {
-    mkdirSync(path.join(world.top, 'sub'))
     for (const items of [[], numbers]) {
       const ran = await world.run({
         map: { input: { items }, filter: 'item.n > 100', ...template },

@@ -42,7 +42,7 @@ const MANY_PROCESSES = [
   `sh -c 'sleep 600 & echo $! >> "$MARKS/pids"; wait' &`,
   `setsid sh -c '${RECORD}; trap "" TERM; while :; do sleep 600; done' &`,
   `( ( setsid sh -c '${RECORD}; exec sleep 600' & ) & )`,
-  `env -i MARKS="$MARKS" setsid sh -c '${RECORD}; exec sleep 600' &`,
+  `env -i MARKS="$MARKS" FAULTS_RUN="$FAULTS_RUN" setsid sh -c '${RECORD}; exec sleep 600' &`,
   'until test "$(wc -l < "$MARKS/pids")" -ge 6; do sleep 0.02; done',
   'echo all >> "$MARKS/started"',
   'sleep 600',

@@ -1,6 +1,6 @@
 // Runs beside each other, and in places that are not as they should be.
 
-import { rmSync, statfsSync, writeFileSync } from 'node:fs'
+import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
 import path from 'node:path'
 import { expect, test as plainTest } from 'vitest'
 import { until } from '../wait.ts'
@@ -134,9 +134,7 @@ test(
     }
     const running = world.launch({ map }, { args })
     await world.untilMarked('started')
-    const { bavail, bsize } = statfsSync(disk)
-    const filler = path.join(disk, 'filler')
-    writeFileSync(filler, Buffer.alloc(Math.max(0, bavail * bsize)))
+    const filler = fill(disk)
 
     const other = { map: { ...map, agent_template: [{ shell: 'true' }] } }
     const refused = await world.ended(world.launch(other, { args, name: 'other' }))
@@ -160,3 +158,17 @@ test(
     expect(JSON.parse(letters.stdout).letters).toMatchObject([{ itemId: 'item-0', errorType: 'timeout' }])
   },
 )
+
+/** Everything that is left, to the last page; the store may take some meanwhile. */
+function fill(folder: string): string {
+  const file = path.join(folder, 'filler')
+  const opened = openSync(file, 'w')
+  try {
+    for (;;) writeSync(opened, Buffer.alloc(4_096))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+  } finally {
+    closeSync(opened)
+  }
+  return file
+}

@@ -13,7 +13,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import path from 'node:path'
-import { test as base } from 'vitest'
+import { test as base, expect } from 'vitest'
 import { CliProcess, isAlive } from '../../src/cli/fixtures/cli-process.ts'
 import type { MapreduceSummary } from '../../src/cli/mapreduce-snapshot.ts'
 import type { DeadLetter, TaskEventView } from '../../src/curfew.ts'
@@ -238,6 +238,12 @@ export class World {
     for (const started of this.#started) if (started.alive) started.kill('SIGKILL')
     await this.scratch.remove()
   }
+}
+
+/** Of one that ran to its end, well or not. */
+export function summaryOf(ran: Ran): Summary {
+  expect(ran.json, ran.stderr).not.toBeNull()
+  return ran.json as Summary
 }
 
 /** A test with a world of its own. */

@@ -9,7 +9,7 @@ import { printJson, printLines } from './print.ts'
 
 export function dlqDiscardCommand(io: Io): Command {
   const command = errorTypeOption(new Command('discard'))
-    .description('give dead letters up for good; they are removed after 7 days')
+    .description('Give dead letters up for good; they are removed after 7 days')
     .argument('<job>', 'the run they are of')
     .argument('[item...]', 'only these; without any all of the job')
     .addHelpText(

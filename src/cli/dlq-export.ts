@@ -18,7 +18,7 @@ interface ExportFlags extends ChoiceFlags {
 
 export function dlqExportCommand(io: Io): Command {
   const command = stateOption(errorTypeOption(new Command('export')))
-    .description('write dead letters as JSON, one a line, as "dlq show --json" has them')
+    .description('Write dead letters as JSON, one a line, as "dlq show --json" has them')
     .argument('<job>', 'the run they are of')
     .option('--output <file>', 'instead of stdout; what is there is replaced')
     .addHelpText(

@@ -21,7 +21,7 @@ interface ListFlags extends ChoiceFlags {
 
 export function dlqListCommand(io: Io): Command {
   const command = stateOption(errorTypeOption(new Command('list')))
-    .description('list dead letters: by job, the newest first')
+    .description('List dead letters: by job, the newest first')
     .argument('[job]', 'only of this run')
     .option('--limit <number>', `at most so many (default: ${DEFAULT_LIMIT})`)
     .option('--cursor <cursor>', 'go on where an earlier list ended')

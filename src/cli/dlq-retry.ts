@@ -19,7 +19,7 @@ interface RetryFlags extends ChoiceFlags {
 
 export function dlqRetryCommand(io: Io): Command {
   const command = errorTypeOption(new Command('retry'))
-    .description('work on dead letters once more, until all have ended')
+    .description('Work on dead letters once more, until all have ended')
     .argument('<job>', 'the run they are of')
     .argument('[item...]', 'only these; without any all that are open')
     .option('--timeout <duration>', 'for each item, instead of the limits it had')

@@ -11,7 +11,7 @@ import { printJson, printLines } from './print.ts'
 export function dlqShowCommand(io: Io): Command {
   const command = new Command('show')
     .description(
-      'show a dead letter: the item, why it was given up, every attempt, and what is left of its work',
+      'Show a dead letter: the item, why it was given up, every attempt, and what is left of its work',
     )
     .argument('<job>', 'the run it is of')
     .argument('<item>', 'as "dlq list" has it')

@@ -9,7 +9,7 @@ import type { Io } from './io.ts'
 
 export function dlqCommand(io: Io): Command {
   return new Command('dlq')
-    .description('dead letters: items of a map-reduce that were given up')
+    .description('Look at dead letters, the items of a map-reduce that were given up, and try them again')
     .addCommand(dlqListCommand(io))
     .addCommand(dlqShowCommand(io))
     .addCommand(dlqRetryCommand(io))

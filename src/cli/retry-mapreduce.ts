@@ -36,7 +36,8 @@ export async function retryLetters(
 ): Promise<void> {
   const runs = runsFolder(io.env)
   checkRetry(io, jobId)
-  const { record } = RunFolder.look(runs, jobId)
+  const first = RunFolder.look(runs, jobId)
+  const { record } = first
   const config = await loadConfig(io, 'run', flags)
   const place = placeOf(io, config)
   const model = modelOfRetry(record.model, flags)
@@ -45,6 +46,7 @@ export async function retryLetters(
     ...{ ...record, jobId: retryId, model, base: null, overrides: [], retryOf: jobId, endedAt: null },
   })
   folder.setItems(letters.map(itemOf))
+  folder.setCaptures(first.captures())
   await workOnRun(io, { config, place, folder, json, retryTimeouts: false })
 }
 

@@ -77,6 +77,12 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     logger: storeLogger(config.settings.log),
     changed: () => display.show(snapshotOf(run, times)),
     note: (text) => display.note(text),
+    print: (stdout) => {
+      display.clear()
+      // With --json, stdout is what it came to.
+      const output = json ? io.stderr : io.stdout
+      if (stdout !== '') output.write(stdout.endsWith('\n') ? stdout : `${stdout}\n`)
+    },
   })
   const interrupt = new AbortController()
   const ignore = io.onSignal(() => {

@@ -10,7 +10,7 @@ import { printJson, printLines } from './print.ts'
 
 export function explainFileCommand(io: Io): Command {
   const command = new Command('explain')
-    .description('of a map-reduce: the limit of every command, and where it was set; nothing is run')
+    .description('Print the limit of every command of a map-reduce, and where it was set; nothing is run')
     .argument('<file>', 'YAML or JSON')
     .addHelpText('after', '\nExample:\n  $ curfew timeouts explain pipeline.yml --json')
   return jsonOption(command).action(async (file: string, { json }: { json?: boolean }) => {

@@ -6,6 +6,18 @@ export const JOB = '$job'
 export const HTTP_REQUEST = '$http_request'
 export const SHELL = '$shell'
 
+/** The queue of one run, whose tasks only the process that runs it takes. */
+export function mapreduceQueue(jobId: string): string {
+  return `${MAPREDUCE_QUEUE}:${jobId}`
+}
+
+const MAPREDUCE_QUEUE = 'mapreduce'
+
+/** As it is counted: a label for every run would grow without end. */
+export function queueLabel(queue: string): string {
+  return queue.startsWith(`${MAPREDUCE_QUEUE}:`) ? MAPREDUCE_QUEUE : queue
+}
+
 /** Environment variables by which the processes of attempts are known. */
 export const MARKS = {
   node: 'CURFEW_NODE',

@@ -147,7 +147,9 @@ function missing(path: TemplatePath, values: TemplateValues): string {
     const has = typeof value === 'object' && value !== null ? Object.keys(value).slice(0, 10).join(', ') : ''
     return `${formatPath(part)} has ${has === '' ? 'no parts' : has}.`
   }
-  return `There are ${Object.keys(values).slice(0, 20).join(', ')}.`
+  // Those in capitals are the environment's.
+  const names = Object.keys(values).filter((name) => /[a-z]/.test(name))
+  return `There are ${names.slice(0, 20).join(', ')}.`
 }
 
 function tooBig(message: string, bytes: number): CurfewError {

@@ -1,7 +1,7 @@
 /** Counters and histograms of what was committed, one registry per engine. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { WorkKind } from '../core/own-work.ts'
-import { workName } from '../core/own-work.ts'
+import { queueLabel, workName } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { TaskEventBody } from './task-event.ts'
@@ -112,13 +112,13 @@ export class TaskMetrics {
   })
 
   completed(queue: string, name: string, durationMs: number): void {
-    const { ended, duration } = this.#everyTask(queue, name)
+    const { ended, duration } = this.#everyTask(queueLabel(queue), name)
     ended.inc()
     duration.observe(durationMs / 1_000)
   }
 
   started(queue: string, name: string, waitedMs: number): void {
-    this.#everyTask(queue, name).wait.observe(Math.max(0, waitedMs) / 1_000)
+    this.#everyTask(queueLabel(queue), name).wait.observe(Math.max(0, waitedMs) / 1_000)
   }
 
   /** What is counted for every task: finding it by its labels costs more than counting. */
@@ -136,7 +136,8 @@ export class TaskMetrics {
   }
 
   recorded(row: TaskRow, event: TaskEventBody): void {
-    const { queue, name } = row
+    const { name } = row
+    const queue = queueLabel(row.queue)
     const durationMs = row.startedAt === null ? 0 : (row.endedAt ?? row.startedAt) - row.startedAt
     switch (event.type) {
       case 'task_timed_out':

@@ -31,7 +31,9 @@ export async function workOnItem(run: MapreduceRun, id: string, attempt: Attempt
     throw new HandlerError(message, { code: 'unknown_item', retryable: false })
   }
   const work = new ItemWork(run, item, attempt)
-  return work.run()
+  // Its process died between writing it down and saying so.
+  const known = run.live.status(id) === null ? null : run.folder.result(id)
+  return known ? work.sayAgain(known) : work.run()
 }
 
 class ItemWork {
@@ -49,13 +51,17 @@ class ItemWork {
     this.#earlier = run.folder.result(item.id)?.attempts ?? []
   }
 
+  /** Those that left no word, because their process died, are counted by the store alone. */
+  get #number(): number {
+    return Math.max(this.#attempt.context.attempt, this.#earlier.length + 1)
+  }
+
   async run(): Promise<ItemOutput> {
-    const { context } = this.#attempt
     const { live, clock } = this.#run
     const { id, name } = this.#item
     const budget = this.#budget()
     live.phaseBegins('map', clock.wall())
-    const about = { itemId: id, name, attempt: context.attempt, agentLimitMs: budget?.limitMs ?? null }
+    const about = { itemId: id, name, attempt: this.#number, agentLimitMs: budget?.limitMs ?? null }
     live.itemBegins({ ...about, startedAt: clock.wall(), command: null })
     try {
       const folders = await this.#run.folders()
@@ -96,7 +102,7 @@ class ItemWork {
     const { env, values } = this.#run.surroundings(context)
     Object.assign(values, {
       ...{ item, item_id: id, item_index: Number(id.replace(/^.*-/, '')) },
-      ...{ item_file: this.#run.usesItemFile ? files.file(id, item) : '', attempt: context.attempt },
+      ...{ item_file: this.#run.usesItemFile ? files.file(id, item) : '', attempt: this.#number },
     })
     const head = folder.kind === 'plain' ? null : async () => (await this.#run.folders()).headOf(id)
     const steps = new Steps({
@@ -126,10 +132,9 @@ class ItemWork {
 
   /** What it came to, with its commits merged and its folder put away. */
   async #ended(end: StepsEnd, startedAt: number, tookMs: number): Promise<ItemAttempt> {
-    const { context } = this.#attempt
     const { map } = this.#run.model
     const made: ItemAttempt = {
-      ...{ attempt: context.attempt, startedAt, tookMs, status: 'successful', steps: end.steps },
+      ...{ attempt: this.#number, startedAt, tookMs, status: 'successful', steps: end.steps },
       ...{ timeout: null, failure: null, kept: null },
     }
     if (end.type === 'failed') Object.assign(made, { status: 'failed', failure: end.failure })
@@ -186,12 +191,25 @@ class ItemWork {
     }
     await this.#noteEnd(result, message)
     live.itemEnds(result, timeout ? `${message}; the limit is set by ${timeout.source}` : message)
+    return this.#output(result, message)
+  }
+
+  /** What came of it is known: nothing is done twice. */
+  async sayAgain(result: ItemResult): Promise<ItemOutput> {
+    const last = result.attempts.at(-1)
+    const message = last?.timeout?.message ?? last?.failure?.message ?? null
+    await this.#noteEnd(result, message)
+    return this.#output(result, message)
+  }
+
+  #output({ id, status, tookMs, attempts }: ItemResult, message: string | null): ItemOutput {
     const timeouts = attempts.flatMap(({ timeout: one }) =>
       one ? [{ type: one.type, commandType: one.commandType }] : [],
     )
     return {
-      ...{ id, status, ms: total, attempts: attempts.length },
-      ...{ timeouts: model.map.monitoring ? timeouts : null, stop: this.#stop(status, message) },
+      ...{ id, status, ms: tookMs, attempts: attempts.length },
+      timeouts: this.#run.model.map.monitoring ? timeouts : null,
+      stop: this.#stop(status, message),
     }
   }
 

@@ -5,6 +5,7 @@
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
 import type { Logger } from '../core/logger.ts'
+import { mapreduceQueue } from '../core/own-work.ts'
 import { maxAttempts } from '../definitions/mapreduce-limits.ts'
 import type { MapreduceModel, Phase } from '../definitions/mapreduce-model.ts'
 import { renderArgument } from '../definitions/step-template.ts'
@@ -25,10 +26,11 @@ import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
 import { removeFolder } from './folder-removal.ts'
-import { REPOSITORY_VARIABLES } from './git.ts'
+import { Git, REPOSITORY_VARIABLES } from './git.ts'
 import { workOnItem } from './item-work.ts'
 import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
+import { findRepository } from './repository.ts'
 import type { RunFolder } from './run-folder.ts'
 import { ItemFolders } from './worktrees.ts'
 
@@ -44,6 +46,8 @@ export interface MapreduceParts {
   changed(): void
   /** Somebody should know. */
   note(text: string): void
+  /** What the commands of a phase print. */
+  print(stdout: string): void
   /** Items that timed out in an earlier session are worked on once more. */
   retryTimeouts?: boolean
 }
@@ -52,10 +56,6 @@ export interface MapreduceParts {
 export interface Attempt {
   context: TaskContext
   commands: AttemptCommands
-}
-
-export function mapreduceQueue(jobId: string): string {
-  return `mapreduce:${jobId}`
 }
 
 export class MapreduceRun {
@@ -69,6 +69,7 @@ export class MapreduceRun {
   readonly #cleanUps = new Set<Promise<unknown>>()
   readonly #env: NodeJS.ProcessEnv
   readonly #note: (text: string) => void
+  readonly print: (stdout: string) => void
   #folders: Promise<ItemFolders> | null = null
   #retriesTimeouts: boolean
   #usesItemFile: boolean | null = null
@@ -83,10 +84,16 @@ export class MapreduceRun {
     this.#retriesTimeouts = retryTimeouts
     this.#env = env
     this.#note = parts.note
+    this.print = parts.print
     const own = model.secrets.some((name) => name in model.env) ? this.#ownVariables({ ...env }) : {}
     this.secrets = model.secrets.flatMap((name) => [env[name] || [], own[name] || []].flat())
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
-    this.live.restore(folder.items()?.size ?? 0, folder.results())
+    // One that is to be tried again has not ended.
+    const tries = maxAttempts(model.map)
+    const ended = folder
+      .results()
+      .filter(({ status, attempts }) => status !== 'timed_out' || attempts.length >= tries)
+    this.live.restore(folder.items()?.size ?? 0, ended)
   }
 
   /** A file for each item is made only where a command may read it. */
@@ -169,6 +176,17 @@ export class MapreduceRun {
       this.folder.save()
     }
     return folders
+  }
+
+  /** Of where the run was started; null where there are no commits. */
+  headOfCheckout(): (() => Promise<string | null>) | null {
+    const { useGit, cwd } = this.folder.record
+    if (!useGit) return null
+    const git = new Git({ clock: this.clock, env: this.#env })
+    return async () => {
+      const found = await findRepository(git, cwd)
+      return found.type === 'found' ? found.head : null
+    }
   }
 
   /** What commands see, and what texts may name. */

@@ -149,7 +149,15 @@ async function runSteps(
       secrets,
       values,
     },
-    ...{ budget, commands, signal: context.signal, head: null, chance, monitoring: model.map.monitoring },
+    ...{
+      budget,
+      commands,
+      signal: context.signal,
+      head: run.headOfCheckout(),
+      chance,
+      monitoring: model.map.monitoring,
+    },
+    printed: (stdout) => run.print(stdout),
     running: (step) => live.phaseStep(phase, step, steps.length),
   })
   const end = await sequence.run(steps)

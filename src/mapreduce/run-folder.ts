@@ -203,7 +203,7 @@ export class RunFolder {
     this.save()
     const needed = [
       ...(this.workFolders().length > 0 ? ['worktrees'] : []),
-      ...(hasLetters ? ['run.json'] : []),
+      ...(hasLetters ? ['run.json', 'captures.json'] : []),
     ]
     const gone = needed.length > 0 ? readdirSync(this.path).filter((name) => !needed.includes(name)) : ['.']
     for (const name of gone)

@@ -100,6 +100,8 @@ export interface StepsHost {
   /** Null where there are no commits. */
   head: (() => Promise<string | null>) | null
   chance: () => number
+  /** What a command printed, once it has ended well. */
+  printed?(stdout: string): void
   /** For a display: null when nothing runs. */
   running(command: RunningStep | null): void
 }
@@ -239,6 +241,8 @@ export class Steps {
     if (request.type === 'failed') return request
     const limit = this.#limit(place)
     const idleMs = phase === 'map' ? model.map.idleTimeoutMs : null
+    if (step.commitRequired && !head)
+      return { type: 'failed', failure: this.#failure(place, 'no_repository', NO_GIT) }
     const before = step.commitRequired && head ? await head() : null
     const { argv, env, cwd } = request
     const at = this.#clock.monotonic()
@@ -290,7 +294,9 @@ export class Steps {
     }
     this.#note([{ type: 'command_completed', ...about, tookMs }])
     this.#record(place, 'completed', 0, tookMs, limit)
-    return { type: 'completed', stdout: end.type === 'ended' ? end.stdout : '' }
+    const stdout = end.type === 'ended' ? end.stdout : ''
+    this.#host.printed?.(stdout)
+    return { type: 'completed', stdout }
   }
 
   /** What there is to run; or why there is nothing. */
@@ -413,6 +419,8 @@ export class Steps {
     void commands.note({ events: kept, letters: [], ...(!isSame && { limitMs }) })
   }
 }
+
+const NO_GIT = 'commit_required: it does not run in a git repository'
 
 function firstLine(text: string): string {
   const [first = '', ...more] = text.trim().split('\n')

@@ -69,11 +69,28 @@ export function fromConnectError(error: unknown): CurfewError {
       cause: error,
     })
   }
-  const code = PLAIN_CODES[connect.code] ?? 'unreachable'
+  const code = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')
   // Of a stream that was refused nothing arrives but the status.
   const bare = /^HTTP \d+$/.test(connect.rawMessage)
   const message = (bare ? PLAIN_MESSAGES[code] : undefined) ?? connect.rawMessage
   return new CurfewError(code, message, { cause: error })
+}
+
+/** What a connection fails with that could not be made, or that went. */
+const NO_CONNECTION = [
+  'ENOENT',
+  'ECONNREFUSED',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOTFOUND',
+  'ETIMEDOUT',
+  'EAI_AGAIN',
+]
+
+/** The library knows some of them, and calls the others failures of its own. */
+function isOfConnection({ cause }: Error): boolean {
+  const code = (cause as NodeJS.ErrnoException | undefined)?.code ?? ''
+  return NO_CONNECTION.includes(code) || (CUT.includes(code) && code !== 'ECANCELED')
 }
 
 const PLAIN_MESSAGES: Record<string, string> = {

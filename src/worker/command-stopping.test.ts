@@ -98,8 +98,16 @@ describe('the limit of a command', () => {
   })
 
   test('C5: at the very moment of its end there is one outcome', async () => {
-    const ends = await Promise.all(Array.from({ length: 40 }, () => run('sleep 0.25', { limitMs: 250 })))
-    for (const { exitCode, receipt, timedOut, durationMs } of ends) {
+    const ends = await Promise.all(
+      Array.from({ length: 40 }, async () => {
+        const overran: string[] = []
+        const end = await run('sleep 0.25', { limitMs: 250 }, { onOverrun: (which) => overran.push(which) })
+        return { ...end, overran }
+      }),
+    )
+    for (const { exitCode, receipt, timedOut, durationMs, overran } of ends) {
+      // Nobody is told of a timeout that is none.
+      expect(overran).toEqual(timedOut === null ? [] : ['limit'])
       // It may have been on its way out when it was asked.
       const stopped = exitCode === 0 ? 'aborted' : 'terminated'
       expect({ exitCode, receipt, timedOut, durationMs }).toMatchObject(
