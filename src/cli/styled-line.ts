@@ -7,7 +7,7 @@ export type Style = Parameters<Colours['style']>[0]
 /** Any text; what a terminal would act on is shown and not sent. */
 export type Piece = string | readonly [style: Style | null, text: string]
 
-export function pieceText(piece: Piece): string {
+function pieceText(piece: Piece): string {
   return typeof piece === 'string' ? piece : piece[1]
 }
 

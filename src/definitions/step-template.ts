@@ -113,7 +113,7 @@ export function renderArgument(text: string, values: TemplateValues): string {
 }
 
 /** A text as it is, anything else as JSON. */
-export function valueText(path: TemplatePath, values: TemplateValues): string {
+function valueText(path: TemplatePath, values: TemplateValues): string {
   const written = formatPath(path)
   const value = valueAtPath(path, values)
   if (value === undefined) {

@@ -74,7 +74,7 @@ export type RunItem = SelectedItem & { history?: unknown[] }
 /** The folder of all runs is in it, where it is set. */
 export const STATE_VARIABLE = 'CURFEW_STATE_DIR'
 
-export function stateFolder(env: NodeJS.ProcessEnv = process.env): string {
+function stateFolder(env: NodeJS.ProcessEnv = process.env): string {
   const state = env.XDG_STATE_HOME || path.join(env.HOME || os.homedir(), '.local', 'state')
   return env[STATE_VARIABLE] || path.join(state, 'curfew')
 }
