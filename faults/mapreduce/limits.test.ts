@@ -290,7 +290,7 @@ describe('other limits', () => {
       [],
       { PATH: world.bin },
     )
-    expect(ran.code).toBe(1)
+    expect(ran.code).toBe(2)
     expect(ran.json).toBeNull()
     expect(ran.stderr).toContain('claude, which runs claude steps, is not found on PATH')
     expect(ran.stderr).toContain('runners: { claude:')

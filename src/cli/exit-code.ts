@@ -37,6 +37,7 @@ const CODES: Record<string, number> = {
   unknown_task: EXIT.usage,
   unknown_agent: EXIT.usage,
   unknown_workflow: EXIT.usage,
+  program_not_found: EXIT.usage,
   task_timed_out: EXIT.timedOut,
   wait_timed_out: EXIT.timedOut,
   task_cancelled: EXIT.interrupted,

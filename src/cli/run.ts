@@ -4,6 +4,7 @@ import { assert } from '../core/errors.ts'
 import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import { definitionKind } from '../definitions/definition-kind.ts'
+import { Colours } from './colours.ts'
 import { addSettings, loadConfig } from './config.ts'
 import type { MapreduceFile } from './definition-file.ts'
 import { checkText, definitionOf, isMapreduceFile, readTextFile, refuseForJob } from './definition-file.ts'
@@ -22,6 +23,7 @@ import { checkDuration, jsonOption, readInput } from './options.ts'
 import { printJson, printLines } from './print.ts'
 import { runMapreduce } from './run-mapreduce.ts'
 import { runToEnd } from './run-to-end.ts'
+import { problemLines } from './validate.ts'
 
 interface RunFlags extends Flags, MapreduceFlags {
   input?: string
@@ -94,7 +96,11 @@ async function runMapreduceFile(io: Io, file: string, text: string, flags: RunFl
   assert(isMapreduceFile(valid), 'a map-reduce has the definition of one')
   const checked: MapreduceFile = { ...valid, definition: withFlags(valid.definition, flags) }
   const json = flags.json === true
-  if (!flags.dryRun) return runMapreduce(io, { checked, args, params, flags, json })
+  if (!flags.dryRun) {
+    const warnings = problemLines(new Colours(io, io.stderr), checked.problems)
+    for (const warning of warnings) io.stderr.write(`${warning}\n`)
+    return runMapreduce(io, { checked, args, params, flags, json })
+  }
   const plan = await planMapreduce(io, checked, { args, params }, { useGit: flags.worktrees !== false })
   if (json) printJson(io, plan)
   else printLines(io, planLines(io, plan))

@@ -73,13 +73,17 @@ async function validate(io: Io, file: string, registry: Registry | undefined): P
 
 function resultLines(io: Io, { file, kind, name, valid, problems }: Result): string[] {
   const colours = new Colours(io, io.stdout)
-  const told = problems.map((problem) => {
-    const { severity } = problem
-    const coloured = colours.style(severity === 'error' ? 'red' : 'yellow', `${severity}:`)
-    return printable(formatProblem(problem)).replace(`${severity}:`, coloured)
-  })
+  const told = problemLines(colours, problems)
   if (!valid) return told
   const word = kind === 'mapreduce' ? 'map-reduce' : kind
   const of = name === null ? `a ${word}` : `${word} ${name}`
   return [...told, `${file}: ${printable(of)} ${colours.style('green', 'is valid')}`]
+}
+
+export function problemLines(colours: Colours, problems: readonly Problem[]): string[] {
+  return problems.map((problem) => {
+    const { severity } = problem
+    const coloured = colours.style(severity === 'error' ? 'red' : 'yellow', `${severity}:`)
+    return printable(formatProblem(problem)).replace(`${severity}:`, coloured)
+  })
 }
