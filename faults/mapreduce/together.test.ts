@@ -50,10 +50,9 @@ test(
     expect([world.mark('reduced-first'), world.mark('reduced-second')]).toEqual(['3\n', '3\n'])
     const made = world.git('ls-tree', '--name-only', 'HEAD').split('\n')
     expect(made.filter((file) => /^(first|second)-\d\.txt$/.test(file))).toHaveLength(6)
-    // Each item was worked on by its own run.
-    expect(new Set(world.lines('first').map((line) => line.split(' ')[0]))).toEqual(
-      new Set(['first-0', 'first-1', 'first-2']),
-    )
+    // Each item was worked on by its own run, and went on when the store changed hands.
+    expect(world.lines('first').toSorted()).toEqual(['first-0 1', 'first-1 1', 'first-2 1'])
+    expect(world.lines('second').toSorted()).toEqual(['second-0 1', 'second-1 1', 'second-2 1'])
     expect(world.worktrees()).toEqual([])
     expect(world.runFolders()).toEqual([])
     await world.nothingLeft()
@@ -78,6 +77,7 @@ test(
     const two = await world.ended(second)
     expect([two.code, two.json?.counts]).toMatchObject([0, { total: 2, successful: 2 }])
     expect(world.mark('reduced-second')).toBe('2\n')
+    expect(world.lines('second').toSorted()).toEqual(['second-0 1', 'second-1 1'])
     // Nobody ran what was the other's.
     expect(world.lines('first')).toHaveLength(2)
     world.setMark('go-first')

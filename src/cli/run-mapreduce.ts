@@ -7,7 +7,7 @@ import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
 import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
-import type { TaskView } from '../curfew.ts'
+import type { TaskView, WorkerProcess } from '../curfew.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
 import { MapreduceRun } from '../mapreduce/mapreduce-run.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
@@ -16,7 +16,7 @@ import type { Config } from './config.ts'
 import { loadConfig } from './config.ts'
 import type { MapreduceFile } from './definition-file.ts'
 import { EXIT } from './exit-code.ts'
-import type { Place } from './find-engine.ts'
+import type { Engine, Place } from './find-engine.ts'
 import { isLost, placeOf } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
@@ -125,34 +125,45 @@ async function toItsEnd(
   // One more for what is not an item.
   const only = { queue: run.queue, concurrency: run.model.map.maxParallel + 1 }
   const { jobId } = run
-  for (;;) {
-    const engine = await openEngine(io, { config, place, definitions, only, ...(first && { first }) })
-    const work = async (): Promise<Ended | null> => {
-      const worker = await attachWorker(io, engine, config, definitions, only)
-      try {
-        await engine.client.start(
-          run.definition(),
-          { folder: run.folder.path, file: run.folder.record.file },
-          { id: jobId },
-        )
-        const stop = AbortSignal.any([engine.gone, signal])
-        const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
-          times.deadlineAt = deadlineAt
-        }
-        const last = await follow(io, engine, jobId, { display: null, signal: stop, onSeen })
-        return last?.settled ? await endOf(engine.client, jobId, last) : null
-      } finally {
-        await worker?.close()
-      }
+  // Attached to whoever has the store, and then to the next that has it: what it runs goes on.
+  let worker: WorkerProcess | null = null
+  const closeWorker = async () => {
+    const open = worker
+    worker = null
+    await open?.close()
+  }
+  const work = async (engine: Engine): Promise<Ended | null> => {
+    worker ??= await attachWorker(io, engine, config, definitions, only)
+    const { folder } = run
+    const input = { folder: folder.path, file: folder.record.file }
+    await engine.client.start(run.definition(), input, { id: jobId })
+    const stop = AbortSignal.any([engine.gone, signal])
+    const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
+      times.deadlineAt = deadlineAt
     }
-    const ended = await work()
-      .catch(async (error: unknown) => {
-        if (!(await isLost(io, engine, error))) throw error
-        return null
-      })
-      .finally(() => engine.close())
-    if (ended || signal.aborted) return ended
-    display.note(`${engine.who} is gone.`)
+    const last = await follow(io, engine, jobId, { display: null, signal: stop, onSeen })
+    return last?.settled ? await endOf(engine.client, jobId, last) : null
+  }
+  try {
+    for (;;) {
+      const here = worker === null ? only : { ...only, concurrency: 0 }
+      const engine = await openEngine(io, { config, place, definitions, only: here, ...(first && { first }) })
+      let isLeft = false
+      try {
+        const ended = await work(engine).catch(async (error: unknown) => {
+          if (!(await isLost(io, engine, error))) throw error
+          return null
+        })
+        if (ended || signal.aborted) return ended
+        isLeft = true
+      } finally {
+        if (!isLeft) await closeWorker()
+        await engine.close()
+      }
+      display.note(`${engine.who} is gone.`)
+    }
+  } finally {
+    await closeWorker()
   }
 }
 

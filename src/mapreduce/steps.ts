@@ -263,9 +263,10 @@ export class Steps {
         onLimit: () => this.#note([], graceMs + STORE_AFTER_MS + 1_000),
         onOverrun: (which) => {
           stoppedAt = this.#clock.monotonic()
-          const elapsedMs = Math.round(stoppedAt - at)
-          fired.timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, elapsedMs)
-          const { type, message, source: by, limitMs: ms } = fired.timeout
+          const ownMs = Math.round(stoppedAt - at)
+          fired.timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, ownMs)
+          // Of what the limit is of: the command, or all of them.
+          const { type, message, source: by, limitMs: ms, elapsedMs } = fired.timeout
           const event = { ...about, timeoutType: type, limitMs: ms, elapsedMs, source: by, message }
           this.#note([{ type: 'timeout_occurred', ...event }], graceMs + STORE_AFTER_MS + 1_000)
         },
