@@ -18,14 +18,14 @@ export interface CallOptions {
   signal: AbortSignal
 }
 
-/** Rejects with a `ConnectError`, or with what the connection failed with. */
+/** `message`: or its bytes. Rejects with a `ConnectError`, or with what the connection failed with. */
 export function callUnary<Input extends DescMessage, Output extends DescMessage>(
   { request: { origin, socketPath, agent } }: Endpoint,
   method: DescMethodUnary<Input, Output>,
-  message: MessageInitShape<Input>,
+  message: MessageInitShape<Input> | Uint8Array,
   { token, clock, timeoutMs, signal }: CallOptions,
 ): Promise<MessageShape<Output>> {
-  const body = encode(method.input, message)
+  const body = message instanceof Uint8Array ? message : encode(method.input, message)
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason)
     const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
