@@ -28,6 +28,7 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
   const body = message instanceof Uint8Array ? message : encode(method.input, message)
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason)
+    let answered = false
     const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
       new URL(`/${method.parent.typeName}/${method.name}`, origin),
       {
@@ -42,6 +43,7 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
       (response) => {
         // In the turn in which it ends: the connection may be said to be closed in the next.
         readAll(response, reject, (bytes) => {
+          answered = true
           try {
             resolve(answerOf(method.output, response, bytes))
           } catch (error) {
@@ -59,7 +61,9 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
     request.on('close', () => {
       over.cancel()
       signal.removeEventListener('abort', abort)
-      reject(new ConnectError('the connection was closed before the answer was there', Code.Unavailable))
+      // Every call comes here, and making an error costs.
+      if (!answered)
+        reject(new ConnectError('the connection was closed before the answer was there', Code.Unavailable))
     })
     request.end(body)
   })
