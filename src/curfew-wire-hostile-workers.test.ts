@@ -135,7 +135,8 @@ onEachWire('hostile workers', (test, kind) => {
     for (const [i, { taskId, token }] of one.assignments.entries()) {
       const value = outputs[i] as string
       const answer = await one.report({ reports: [{ taskId, token, what: { case: 'completed', value } }] })
-      expect([value.slice(0, 20), answer]).toEqual([value.slice(0, 20), { answers: ['accepted'], turns: [] }])
+      // Where all were accepted there are no answers.
+      expect([value.slice(0, 20), answer]).toEqual([value.slice(0, 20), { answers: [], turns: [] }])
     }
     for (const [i, { taskId }] of one.assignments.entries()) {
       if (outputs[i] === '"\\ud800"') expect(await client.task(taskId).result()).toBe('\ud800')
@@ -177,7 +178,7 @@ onEachWire('hostile workers', (test, kind) => {
       const sense =
         answer instanceof CurfewError
           ? ['invalid_request', 'too_big'].includes(answer.code)
-          : answer.answers.length === 1
+          : answer.answers.length <= 1
       expect([said[i]?.case, answer, sense]).toEqual([said[i]?.case, answer, true])
     }
     await worksOn()

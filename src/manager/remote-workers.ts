@@ -18,7 +18,7 @@ import type { DownMessage, Held, WorkerHello } from '../wire/worker-port.ts'
 import type { Manager } from './manager.ts'
 import { stopReason } from './stop-reason.ts'
 import type { Slot } from './worker-sessions.ts'
-import { Session, slotKey } from './worker-sessions.ts'
+import { Session } from './worker-sessions.ts'
 
 /** Where a process runs: another one on the same machine can tell whether it still does. */
 export interface Machine {
@@ -145,13 +145,14 @@ export class RemoteWorkers {
     const { manager, time } = this.#parts
     const { session, hello, rows } = worker
     session.connect((message) => stream.send(message))
-    const shown = new Set(hello.attempts.map(({ id, token }) => slotKey({ taskId: id, token })))
+    const shown = new Set(hello.attempts.map(({ id, token }) => `${id} ${token}`))
     const now = time.now()
     const unsent: Slot[] = []
-    for (const [key, slot] of session.slots) {
-      const row = rows.get(slot.assignment.taskId)
+    for (const slot of session.slots) {
+      const { taskId, token } = slot.assignment
+      const row = rows.get(taskId)
       if (!row) continue
-      if (shown.has(key)) this.#bringUpToDate(slot, row, now)
+      if (shown.has(`${taskId} ${token}`)) this.#bringUpToDate(slot, row, now)
       else if (isRunning(row)) unsent.push(slot)
       // It never got there, and has to stop by now: that is done.
       else void this.#neverStarted(slot, row)
@@ -211,7 +212,7 @@ export class RemoteWorkers {
     const worker = this.#workers.get(workerId)
     if (!worker) return
     worker.session.attached = false
-    await this.#lose(worker, receipt, [...worker.session.slots.values()], true)
+    await this.#lose(worker, receipt, [...worker.session.slots], true)
     this.#forget(worker)
   }
 
@@ -219,7 +220,7 @@ export class RemoteWorkers {
     const { nodeId, clock, time } = this.#parts
     return [...this.#workers.values()].map(({ hello, session, stream, heardAt, attachedAt }) => {
       const silentMs = clock.monotonic() - heardAt
-      const slots = [...session.slots.values()]
+      const slots = [...session.slots]
       return {
         ...{ id: hello.workerId, host: hello.machine.host, pid: hello.machine.pid, version: hello.version },
         ...{ labels: hello.labels, queues: [...(hello.queues ?? [])], allQueues: hello.queues === null },
@@ -255,7 +256,7 @@ export class RemoteWorkers {
   async #adopt({ attempts, turnsHeld, workerId }: RemoteHello): Promise<TaskRow[]> {
     const { store, nodeId, manager, time, logger, fence } = this.#parts
     const shown = new Map([...attempts, ...turnsHeld].map(({ id, token }) => [id, token]))
-    const given = [...(this.#workers.get(workerId)?.session.slots.values() ?? [])]
+    const given = [...(this.#workers.get(workerId)?.session.slots ?? [])]
     if (shown.size + given.length === 0) return []
     const { live, rows } = await store.write(fence(), function* () {
       const ids = [...shown.keys(), ...given.map(({ assignment }) => assignment.taskId)]
@@ -360,7 +361,7 @@ export class RemoteWorkers {
     worker.session.attached = false
     const overMs = silentMs - ATTEMPT_LEASE_BASE_MS
     if (overMs <= 0) return
-    const over = [...worker.session.slots.values()].filter(({ assignment }) => assignment.graceMs < overMs)
+    const over = [...worker.session.slots].filter(({ assignment }) => assignment.graceMs < overMs)
     await this.#lose(worker, 'unreachable', over, true)
     if (worker.session.slots.size === 0) this.#forget(worker)
   }

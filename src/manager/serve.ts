@@ -7,7 +7,10 @@ import type { HttpServer, TlsOptions } from '../wire/http-server.ts'
 import { startHttpServer } from '../wire/http-server.ts'
 import type { ListenAddress } from '../wire/listen-rules.ts'
 import { fromPlain } from '../wire/plain.ts'
-import { quickMethod } from '../wire/quick-unary.ts'
+import { reportsFromBytes, reportsFromWire } from '../wire/quick-reports.ts'
+import { downToBytes } from '../wire/quick-starts.ts'
+import { quickStream } from '../wire/quick-stream.ts'
+import { asMessage, quickMethod } from '../wire/quick-unary.ts'
 import type { Tokens } from '../wire/tokens.ts'
 import type { Engine } from './engine.ts'
 import { jobService } from './job-service.ts'
@@ -25,7 +28,7 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
   const workers = workerService(engine.serving)
   const routes = (router: ConnectRouter) => {
     router.service(JobService, jobService(service, clock))
-    router.service(WorkerService, workers)
+    router.service(WorkerService, workers.service)
     router.service(ClusterService, {
       getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),
       listMetrics: async () => ({
@@ -33,8 +36,12 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
       }),
     })
   }
-  const { report, beat } = WorkerService.method
-  const quick = [quickMethod(report, workers.report), quickMethod(beat, workers.beat)]
+  const { attach, report, beat } = WorkerService.method
+  const quick = [
+    quickStream(attach, workers.follow, downToBytes),
+    quickMethod(report, workers.takeReports, { fromBytes: reportsFromBytes, fromMessage: reportsFromWire }),
+    quickMethod(beat, workers.service.beat, asMessage(beat.input)),
+  ]
   const metrics = () => service.exposition()
   return startHttpServer({ ...options, clock, logger, routes, quick, ready, started, metrics })
 }

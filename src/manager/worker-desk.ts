@@ -24,7 +24,7 @@ import { throwPassing } from './passing-error.ts'
 import type { Queues } from './queues.ts'
 import type { TurnDesk } from './turn-desk.ts'
 import type { Group, Slot } from './worker-sessions.ts'
-import { Groups, Session, shareOut, slotKey } from './worker-sessions.ts'
+import { Groups, Session, Slots, shareOut } from './worker-sessions.ts'
 
 /** What a batch may bring: how many tasks of which names, and how many turns of Curfew's own agents and of others. */
 export interface ExpectedWork {
@@ -56,10 +56,8 @@ export class WorkerDesk {
   #claiming = true
   /** Claims in flight, by their tokens: for whom, how many slots they may fill, whether they look for all. */
   readonly #inFlight = new Map<string, { group: Group | null; slots: number; all: boolean }>()
-  /** Every attempt that runs at a worker of this manager. */
-  readonly #slots = new Map<string, Slot>()
-  /** Attempts whose end is on its way into the store. */
-  readonly #reporting = new Map<string, Slot>()
+  /** Every attempt that runs at a worker of this manager, or whose end is on its way into the store. */
+  readonly #slots = new Slots()
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -94,7 +92,11 @@ export class WorkerDesk {
   get port(): Omit<WorkerSession, 'detach'> {
     const { turns } = this.#parts
     return {
-      report: (reports) => this.#report(reports),
+      report: (reports) =>
+        this.#report(
+          reports,
+          reports.map((report) => this.#slots.get(report)),
+        ),
       reportTurns: (reports) => turns.report(reports),
       journal: (agentId, token, cursor) => turns.journal(agentId, token, cursor),
       wake: (agentId, rootId, token) => turns.wake(agentId, rootId, token),
@@ -114,7 +116,8 @@ export class WorkerDesk {
 
   /** Its worker is gone, and the store knows. */
   forget(slot: Slot): void {
-    this.#drop(slotKey(slot.assignment), slot)
+    if (!slot.reporting) this.#slots.delete(slot)
+    slot.session.slots.delete(slot)
   }
 
   get freeSlots(): number {
@@ -128,7 +131,7 @@ export class WorkerDesk {
   }
 
   slots(): Slot[] {
-    return [...this.#slots.values()]
+    return [...this.#slots].filter(({ reporting }) => !reporting)
   }
 
   get sessions(): ReadonlyMap<string, Session> {
@@ -145,13 +148,13 @@ export class WorkerDesk {
 
   /** Whether the attempt runs here, or its end is on its way into the store. */
   holds(attempt: { taskId: string; token: string }): boolean {
-    const key = slotKey(attempt)
-    return this.#slots.has(key) || this.#reporting.has(key)
+    return this.#slots.get(attempt) !== null
   }
 
   /** The attempt whose end is on its way into the store. */
   reporting(attempt: { taskId: string; token: string }): Slot | null {
-    return this.#reporting.get(slotKey(attempt)) ?? null
+    const slot = this.#slots.get(attempt)
+    return slot?.reporting ? slot : null
   }
 
   /** What would be claimed from, for whoever looks for ready work. */
@@ -258,7 +261,7 @@ export class WorkerDesk {
   /** A stop must not overtake its start: the store repeats it with the next renewal. */
   stop(message: Parameters<Session['stop']>[0]): void {
     if (this.#inFlight.has(message.token)) return
-    const slot = this.#slots.get(slotKey(message))
+    const slot = this.#running(message)
     if (slot) return slot.session.stop(message)
     // The worker of this process says that it does not run it, and the store hears that. One of another worker that
     // nobody has shown yet may run.
@@ -271,7 +274,7 @@ export class WorkerDesk {
     now: number,
   ): void {
     const { taskId, token, deadlineAt, attemptDeadlineAt } = attempt
-    const slot = this.#slots.get(slotKey(attempt))
+    const slot = this.#running(attempt)
     slot?.session.send({ type: 'limits', taskId, token, ...remaining(deadlineAt, attemptDeadlineAt, now) })
   }
 
@@ -284,16 +287,15 @@ export class WorkerDesk {
   }
 
   #hold(session: Session, assignment: Assignment, now: number): Slot {
-    const slot = { assignment, startedAt: now, abandoned: false, session }
-    const key = slotKey(assignment)
-    this.#slots.set(key, slot)
-    session.slots.set(key, slot)
+    const slot = { assignment, startedAt: now, abandoned: false, reporting: false, session }
+    this.#slots.add(slot)
+    session.slots.add(slot)
     return slot
   }
 
-  #drop(key: string, slot: Slot): void {
-    this.#slots.delete(key)
-    slot.session.slots.delete(key)
+  #running(attempt: { taskId: string; token: string }): Slot | null {
+    const slot = this.#slots.get(attempt)
+    return slot?.reporting ? null : slot
   }
 
   /** Claimed for workers that have gone meanwhile: back to where it came from. */
@@ -310,41 +312,41 @@ export class WorkerDesk {
 
   /** By a worker elsewhere: the attempts of another are none of its business. */
   async reportFrom(workerId: string, reports: Report[]): Promise<ReportAnswer[]> {
-    const isIts = (report: Report) => {
-      const key = slotKey(report)
-      const slot = this.#slots.get(key) ?? this.#reporting.get(key)
-      return slot === undefined || slot.session.workerId === workerId
-    }
-    if (reports.every(isIts)) return this.#report(reports, true)
-    const its = reports.filter(isIts)
-    const answers = new Map((await this.#report(its, true)).map((answer, i) => [its[i] as Report, answer]))
+    const found = reports.map((report) => this.#slots.get(report))
+    const isIts = (slot: Slot | null) => slot === null || slot.session.workerId === workerId
+    if (found.every(isIts)) return this.#report(reports, found, true)
+    const its = reports.filter((_, i) => isIts(found[i] ?? null))
+    const answered = await this.#report(its, found.filter(isIts), true)
+    const answers = new Map(answered.map((answer, i) => [its[i] as Report, answer]))
     return reports.map((report) => answers.get(report) ?? NOT_ITS)
   }
 
-  async #report(reports: Report[], elsewhere = false): Promise<ReportAnswer[]> {
+  /** `found`: their attempts, where they are known here. */
+  async #report(
+    reports: readonly Report[],
+    found: readonly (Slot | null)[],
+    elsewhere = false,
+  ): Promise<ReportAnswer[]> {
     const { queues, submitAll, logger, kick } = this.#parts
-    // Made once for each: texts of this length cost.
-    const keys = reports.map(slotKey)
-    let limited = false
+    const ended: Slot[] = []
     const commands = reports.map((report, i): Command => {
-      const key = keys[i] as string
-      this.#freeSlot(report, key)
-      const ended = this.#reporting.get(key)
-      if (ended && queues.isLimited(ended.assignment.queue)) limited = true
-      const slot = ended ?? this.#slots.get(key)
-      const command = { type: 'input', taskId: report.taskId, input: report } as const
+      const slot = found[i] ?? null
+      if (slot && this.#freeSlot(report, slot)) ended.push(slot)
+      const { taskId } = report
       // Where it stands below an agent, if that is known here.
-      return slot ? { ...command, scope: slot.assignment.scope } : command
+      return slot
+        ? { type: 'input', taskId, input: report, scope: slot.assignment.scope }
+        : { type: 'input', taskId, input: report }
     })
     const answers = await submitAll(commands, reportWeight)
     if (elsewhere) throwPassing(answers)
     // Only now the ones behind them in a queue that was full can start.
-    if (limited) {
+    if (ended.some(({ assignment }) => queues.isLimited(assignment.queue))) {
       this.workArrived()
       kick()
     }
+    for (const slot of ended) this.#slots.delete(slot)
     return reports.map((report, i) => {
-      this.#reporting.delete(keys[i] as string)
       const answered = answers[i]
       if (answered && 'answer' in answered) return reportAnswer(answered.answer)
       const error = String(answered?.error)
@@ -353,24 +355,24 @@ export class WorkerDesk {
     })
   }
 
-  /** The handler has ended, so its slot is free, whatever the store will say of its result. */
-  #freeSlot(report: Report, key: string): void {
-    if (GOES_ON.includes(report.type)) return
-    const slot = this.#slots.get(key)
-    if (!slot) return
+  /** The handler has ended, so its slot is free, whatever the store will say of its result. False: it goes on. */
+  #freeSlot(report: Report, slot: Slot): boolean {
+    if (GOES_ON.includes(report.type)) return false
+    if (slot.reporting) return true // told again
+    const { session } = slot
     if (report.type === 'stopped' && report.receipt === 'abandoned') {
       slot.abandoned = true
-      const { session } = slot
-      if (session.free === 0 && [...session.slots.values()].every(({ abandoned }) => abandoned)) {
+      if (session.free === 0 && [...session.slots].every(({ abandoned }) => abandoned)) {
         this.#parts.logger.error(
           { slots: session.slots.size, workerId: session.workerId },
           'every slot is held by a handler that ignored its signal',
         )
       }
-      return
+      return false
     }
-    this.#drop(key, slot)
-    this.#reporting.set(key, slot)
+    session.slots.delete(slot)
+    slot.reporting = true
+    return true
   }
 }
 

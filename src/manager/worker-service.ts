@@ -5,12 +5,16 @@ import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_BULK_ROWS, MAX_NAME_LENGTH } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
-import type { AttachResponse, ReportRequest, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
+import type { AttachRequest, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { MachineSchema, WorkerSchema } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { fromPlain } from '../wire/plain.ts'
 import { negotiate, OURS, VERSION } from '../wire/protocol.ts'
-import { answerToWire, down, downToWire, reportFromWire } from '../wire/worker-messages.ts'
-import type { DownMessage } from '../wire/worker-port.ts'
+import type { ReportsRequest } from '../wire/quick-reports.ts'
+import { reportsFromWire } from '../wire/quick-reports.ts'
+import type { Down } from '../wire/quick-starts.ts'
+import { downMessage } from '../wire/quick-starts.ts'
+import { answerToWire, down } from '../wire/worker-messages.ts'
+import type { DownMessage, ReportAnswer } from '../wire/worker-port.ts'
 import { downParts } from './down-parts.ts'
 import type { Manager } from './manager.ts'
 import type { Downstream, RemoteWorkers } from './remote-workers.ts'
@@ -31,37 +35,43 @@ const PING_EVERY_MS = 1_000
 
 export function workerService(parts: Parts) {
   const { manager, workers, nodeId } = parts
-  return {
+  const takeReports = async (request: ReportsRequest) => {
+    workers.heard(request.workerId, request.draining)
+    return workers.once(request.workerId, request.number, () => report(manager, request))
+  }
+  const follow = async function* (request: AttachRequest, signal: AbortSignal): AsyncGenerator<Down> {
+    const protocol = negotiate(
+      { version: request.version, min: request.protocolMin, max: request.protocolMax },
+      OURS,
+    )
+    const stream = new DownQueue(parts.clock)
+    const hello = readHello(request)
+    try {
+      const { confirmed, predecessors } = await workers.attach(hello, stream)
+      signal.addEventListener('abort', () => stream.end(), { once: true })
+      if (signal.aborted) stream.end()
+      const held = confirmed.map((one) => ({ $typeName: 'curfew.v1.Held' as const, ...one }))
+      yield down('welcome', {
+        ...{ $typeName: 'curfew.v1.Welcome', managerId: nodeId, version: VERSION, protocol },
+        ...{ confirmed: held, leaseAgeMs: parts.leaseAgeMs() },
+        predecessors: predecessors.map(({ workerId, machine }) => ({
+          ...{ $typeName: 'curfew.v1.Predecessor' as const, workerId },
+          machine: fromPlain(MachineSchema, machine),
+        })),
+      })
+      workers.open(hello.workerId, stream)
+      yield* stream.messages()
+    } finally {
+      stream.end()
+      workers.cut(hello.workerId, stream)
+    }
+  }
+  const service = {
     async *attach(request, { signal }) {
-      const protocol = negotiate(
-        { version: request.version, min: request.protocolMin, max: request.protocolMax },
-        OURS,
-      )
-      const stream = new DownQueue(parts.clock)
-      const hello = readHello(request)
-      try {
-        const { confirmed, predecessors } = await workers.attach(hello, stream)
-        signal.addEventListener('abort', () => stream.end(), { once: true })
-        if (signal.aborted) stream.end()
-        const held = confirmed.map((one) => ({ $typeName: 'curfew.v1.Held' as const, ...one }))
-        yield down('welcome', {
-          ...{ $typeName: 'curfew.v1.Welcome', managerId: nodeId, version: VERSION, protocol },
-          ...{ confirmed: held, leaseAgeMs: parts.leaseAgeMs() },
-          predecessors: predecessors.map(({ workerId, machine }) => ({
-            ...{ $typeName: 'curfew.v1.Predecessor' as const, workerId },
-            machine: fromPlain(MachineSchema, machine),
-          })),
-        })
-        workers.open(hello.workerId, stream)
-        yield* stream.messages()
-      } finally {
-        stream.end()
-        workers.cut(hello.workerId, stream)
-      }
+      for await (const message of follow(request, signal)) yield downMessage(message)
     },
     async report(request) {
-      workers.heard(request.workerId, request.draining)
-      return workers.once(request.workerId, request.number, () => report(manager, request))
+      return takeReports(reportsFromWire(request))
     },
     async beat({ workerId, draining }) {
       return { unknown: !workers.heard(workerId, draining), leaseAgeMs: parts.leaseAgeMs() }
@@ -83,13 +93,13 @@ export function workerService(parts: Parts) {
       return { workers: workers.list().map((worker) => fromPlain(WorkerSchema, worker)) }
     },
   } satisfies ServiceImpl<typeof WorkerService>
+  return { service, follow, takeReports }
 }
 
-async function report(manager: Manager, { workerId, reports, turns, wakes }: ReportRequest) {
+async function report(manager: Manager, { workerId, reports, turns, wakes }: ReportsRequest) {
   if (reports.length + turns.length + wakes.length > 4 * MAX_BULK_ROWS)
     throw new CurfewError('too_big', `at most ${4 * MAX_BULK_ROWS} reports travel together`)
-  const said = reports.map((message, i) => {
-    const one = reportFromWire(message)
+  const said = reports.map((one, i) => {
     if (!one) throw new CurfewError('invalid_request', `reports[${i}] says nothing`)
     return checkReport(one, `reports[${i}]`)
   })
@@ -101,7 +111,14 @@ async function report(manager: Manager, { workerId, reports, turns, wakes }: Rep
     said.length ? desk.reportFrom(workerId, said) : [],
     turnReports.length ? turnDesk.reportFrom(workerId, turnReports) : [],
   ])
-  return { answers: answers.map(answerToWire), turns: turnAnswers.map((answer) => JSON.stringify(answer)) }
+  return {
+    answers: answers.every(isAccepted) ? [] : answers.map(answerToWire),
+    turns: turnAnswers.map((answer) => JSON.stringify(answer)),
+  }
+}
+
+function isAccepted({ type }: ReportAnswer): boolean {
+  return type === 'accepted'
 }
 
 function checkWake(...texts: string[]): void {
@@ -114,7 +131,7 @@ function checkWake(...texts: string[]): void {
 /** Messages on their way down a stream. */
 class DownQueue implements Downstream {
   readonly #clock: Clock
-  readonly #waiting: AttachResponse[] = []
+  readonly #waiting: DownMessage[] = []
   #wake = () => {}
   #ended = false
 
@@ -123,7 +140,7 @@ class DownQueue implements Downstream {
   }
 
   send(message: DownMessage): void {
-    for (const part of downParts(message)) this.#waiting.push(downToWire(part))
+    this.#waiting.push(...downParts(message))
     this.#wake()
   }
 
@@ -132,7 +149,7 @@ class DownQueue implements Downstream {
     this.#wake()
   }
 
-  async *messages(): AsyncGenerator<AttachResponse> {
+  async *messages(): AsyncGenerator<Down> {
     while (!this.#ended) {
       const next = this.#waiting.shift()
       if (next) yield next

@@ -10,7 +10,51 @@ export interface Slot {
   assignment: Assignment
   startedAt: number
   abandoned: boolean
+  /** It has ended, and that is on its way into the store. */
+  reporting: boolean
   session: Session
+}
+
+/** Attempts, found by task and token. Of a task there is hardly ever more than one, so it is looked for by its id. */
+export class Slots {
+  readonly #byTask = new Map<string, Slot>()
+  /** Further attempts of the same tasks. */
+  readonly #others = new Set<Slot>()
+
+  get({ taskId, token }: { taskId: string; token: string }): Slot | null {
+    const slot = this.#byTask.get(taskId)
+    if (slot === undefined || slot.assignment.token === token) return slot ?? null
+    for (const other of this.#others) if (isOf(other, taskId, token)) return other
+    return null
+  }
+
+  add(slot: Slot): void {
+    const { taskId, token } = slot.assignment
+    const known = this.#byTask.get(taskId)
+    if (known !== undefined && known.assignment.token !== token) this.#others.add(known)
+    this.#byTask.set(taskId, slot)
+  }
+
+  delete(slot: Slot): void {
+    if (this.#others.delete(slot)) return
+    const { taskId } = slot.assignment
+    if (this.#byTask.get(taskId) !== slot) return
+    this.#byTask.delete(taskId)
+    for (const other of this.#others) {
+      if (other.assignment.taskId !== taskId) continue
+      this.#others.delete(other)
+      return void this.#byTask.set(taskId, other)
+    }
+  }
+
+  *[Symbol.iterator](): Iterator<Slot> {
+    yield* this.#byTask.values()
+    yield* this.#others
+  }
+}
+
+function isOf({ assignment }: Slot, taskId: string, token: string): boolean {
+  return assignment.taskId === taskId && assignment.token === token
 }
 
 export class Session {
@@ -18,7 +62,7 @@ export class Session {
   hello: WorkerHello
   /** In another process: its attempts outlive this manager. */
   readonly remote: boolean
-  readonly slots = new Map<string, Slot>()
+  readonly slots = new Set<Slot>()
   /** Turns that run there: their tokens by agent. */
   readonly turns = new Map<string, string>()
   /** Null while it cannot be reached: what it was not sent it is told when it comes back. */
@@ -136,10 +180,6 @@ export class Groups {
     }
     return null
   }
-}
-
-export function slotKey({ taskId, token }: { taskId: string; token: string }): string {
-  return `${taskId} ${token}`
 }
 
 /** One for each piece of work, the worker with the most room first; undefined where nobody has room. */

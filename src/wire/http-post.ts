@@ -53,6 +53,7 @@ export function post(
   return new Promise((resolve, reject) => {
     const nobody = () => new PostError('aborted', 'nobody waits for it any more')
     if (signal?.aborted) return reject(nobody())
+    let answered = false
     const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(
       url,
       {
@@ -75,9 +76,10 @@ export function post(
           else response.destroy(new PostError('too_large', 'the answer is too large'))
         })
         // In the turn in which it ends: the connection may be said to be closed in the next.
-        response.on('end', () =>
-          resolve({ status, contentType: headers['content-type'], bytes: Buffer.concat(chunks) }),
-        )
+        response.on('end', () => {
+          answered = true
+          resolve({ status, contentType: headers['content-type'], bytes: Buffer.concat(chunks) })
+        })
         response.on('error', reject)
       },
     )
@@ -90,7 +92,8 @@ export function post(
     request.on('close', () => {
       over.cancel()
       signal?.removeEventListener('abort', abort)
-      reject(new PostError('cut', 'the connection was closed before the answer was there'))
+      // Every call comes here, and making an error costs.
+      if (!answered) reject(new PostError('cut', 'the connection was closed before the answer was there'))
     })
     request.end(body)
   })

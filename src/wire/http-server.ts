@@ -90,7 +90,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]))
   const quick = new Map(options.quick?.map((method) => [method.path, method]))
   const rpc = async (path: string, request: IncomingMessage, response: ServerResponse) => {
-    if (quick.get(path)?.answer(request, response, logger)) return
+    if (quick.get(path)?.answer(request, response, { logger, shutdown: shutdown.signal })) return
     const handler = handlers.get(path)
     if (!handler) return refuse(response, NOTHING_HERE, clock)
     try {

@@ -10,7 +10,7 @@ import type { BeatRequest } from './gen/curfew/v1/workers_pb.ts'
 import { WorkerService } from './gen/curfew/v1/workers_pb.ts'
 import { endpointOf } from './http-client.ts'
 import { startHttpServer } from './http-server.ts'
-import { quickMethod } from './quick-unary.ts'
+import { asMessage, quickMethod } from './quick-unary.ts'
 import { callUnary } from './unary-call.ts'
 import { fromConnectError } from './wire-error.ts'
 
@@ -44,10 +44,14 @@ async function startServer() {
         return beat(request)
       }),
     quick: [
-      quickMethod(method, (request) => {
-        came.quick++
-        return beat(request)
-      }),
+      quickMethod(
+        method,
+        (request) => {
+          came.quick++
+          return beat(request)
+        },
+        asMessage(method.input),
+      ),
     ],
   })
   onTestFinished(() => server.close())

@@ -13,27 +13,38 @@ import { toConnectError } from './wire-error.ts'
 
 export interface QuickMethod {
   path: string
-  /** False: it is none of the ordinary ones. */
-  answer(request: IncomingMessage, response: ServerResponse, logger: Logger): boolean
+  /** False: it is none of the ordinary ones. `shutdown`: the server closes. */
+  answer(
+    request: IncomingMessage,
+    response: ServerResponse,
+    server: { logger: Logger; shutdown: AbortSignal },
+  ): boolean
 }
 
 const LEFT_TO_THE_LIBRARY = ['connect-timeout-ms', 'content-encoding']
 const DEPTH = { recursionLimit: MAX_MESSAGE_DEPTH }
 
-export function quickMethod<Input extends DescMessage, Output extends DescMessage>(
+/** How a request is read: by hand, or what the library makes of it. */
+export interface RequestReader<Input extends DescMessage, Request> {
+  fromBytes(body: Buffer): Request
+  fromMessage(message: MessageShape<Input>): Request
+}
+
+export function quickMethod<Input extends DescMessage, Output extends DescMessage, Request>(
   method: DescMethodUnary<Input, Output>,
-  run: (request: MessageShape<Input>) => Promise<MessageInitShape<Output>>,
+  run: (request: Request) => Promise<MessageInitShape<Output>>,
+  reader: RequestReader<Input, Request>,
 ): QuickMethod {
   const { input, output } = method
   const answers = async (body: Buffer, json: boolean): Promise<Uint8Array> => {
-    const answer = create(output, await run(read(input, body, json)))
+    const answer = create(output, await run(read(input, reader, body, json)))
     return json
       ? Buffer.from(toJsonString(output, answer, { alwaysEmitImplicit: true }))
       : toBinary(output, answer)
   }
   return {
     path: `/${method.parent.typeName}/${method.name}`,
-    answer: (request, response, logger) => {
+    answer: (request, response, { logger }) => {
       const { headers } = request
       const type = headers['content-type']
       const json = type === 'application/json'
@@ -62,11 +73,22 @@ export function quickMethod<Input extends DescMessage, Output extends DescMessag
   }
 }
 
-function read<Input extends DescMessage>(input: Input, body: Buffer, json: boolean): MessageShape<Input> {
+/** As the library reads it. */
+export function asMessage<Input extends DescMessage>(
+  input: Input,
+): RequestReader<Input, MessageShape<Input>> {
+  return { fromBytes: (body) => fromBinary(input, body, DEPTH), fromMessage: (message) => message }
+}
+
+function read<Input extends DescMessage, Request>(
+  input: Input,
+  { fromBytes, fromMessage }: RequestReader<Input, Request>,
+  body: Buffer,
+  json: boolean,
+): Request {
   try {
-    return json
-      ? fromJsonString(input, body.toString('utf8'), { ignoreUnknownFields: true, ...DEPTH })
-      : fromBinary(input, body, DEPTH)
+    if (!json) return fromBytes(body)
+    return fromMessage(fromJsonString(input, body.toString('utf8'), { ignoreUnknownFields: true, ...DEPTH }))
   } catch (error) {
     throw new ConnectError((error as Error).message, Code.InvalidArgument)
   }

@@ -24,14 +24,14 @@ const CODES: Record<PostFault, Code> = {
   too_large: Code.ResourceExhausted,
 }
 
-/** Rejects with a `ConnectError`, or with what the connection failed with. */
+/** `message`: or its bytes. Rejects with a `ConnectError`, or with what the connection failed with. */
 export function callUnary<Input extends DescMessage, Output extends DescMessage>(
   endpoint: Endpoint,
   method: DescMethodUnary<Input, Output>,
-  message: MessageInitShape<Input>,
+  message: MessageInitShape<Input> | Uint8Array,
   options: CallOptions,
 ): Promise<MessageShape<Output>> {
-  const body = encode(method.input, message)
+  const body = message instanceof Uint8Array ? message : encode(method.input, message)
   return post(endpoint.request, {
     ...{ path: `/${method.parent.typeName}/${method.name}`, contentType: 'application/proto', body },
     ...{ maxAnswerBytes: MAX_ANSWER_BYTES, ...options },

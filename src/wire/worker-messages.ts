@@ -87,7 +87,7 @@ export function downFromWire({ message }: AttachResponse): DownMessage | null {
   }
 }
 
-function assignmentToWire(one: Assignment): AssignmentMessage {
+export function assignmentToWire(one: Assignment): AssignmentMessage {
   const { scope, trace } = one
   return {
     $typeName: 'curfew.v1.Assignment',
@@ -109,7 +109,7 @@ function assignmentToWire(one: Assignment): AssignmentMessage {
   }
 }
 
-function assignmentFromWire(message: AssignmentMessage): Assignment {
+export function assignmentFromWire(message: AssignmentMessage): Assignment {
   const { scope, trace } = message
   return {
     taskId: message.taskId,

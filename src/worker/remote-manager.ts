@@ -18,9 +18,12 @@ import type { AttachRequest, Welcome } from '../wire/gen/curfew/v1/workers_pb.ts
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import type { Endpoint } from '../wire/http-client.ts'
 import { PROTOCOL_MAX, PROTOCOL_MIN, VERSION } from '../wire/protocol.ts'
+import { reportsToBytes } from '../wire/quick-reports.ts'
+import { downFromBytes } from '../wire/quick-starts.ts'
+import { callStream } from '../wire/stream-call.ts'
 import { callUnary } from '../wire/unary-call.ts'
 import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
-import { answerFromWire, downFromWire, reportToWire } from '../wire/worker-messages.ts'
+import { answerFromWire } from '../wire/worker-messages.ts'
 import type {
   AttachedWorker,
   DownMessage,
@@ -240,21 +243,22 @@ export class RemoteManager implements ManagerPort {
     listen()
     try {
       const signal = AbortSignal.any([stream.signal, this.#closing.signal])
-      for await (const response of rpc.attach(this.#request(attached.hello, held), { signal })) {
+      const { attach } = WorkerService.method
+      const options = { token: this.#options.token, signal, fromBytes: downFromBytes }
+      for await (const down of callStream(endpoint, attach, this.#request(attached.hello, held), options)) {
         listen()
         this.#checkLease()
-        const { message } = response
+        const message = 'type' in down ? null : down.message
         // Somebody speaks: the lease may have been renewed since the last beat.
-        if (this.#orphaned && message.case !== 'welcome') await this.#askForLease(rpc, attached)
-        if (message.case === 'welcome') {
+        if (this.#orphaned && message?.case !== 'welcome') await this.#askForLease(rpc, attached)
+        if (message?.case === 'welcome') {
           onWelcome()
           this.#welcomed(message.value, { endpoint, rpc, sentAt, held, attached })
-        } else if (message.case === 'goodbye') {
+        } else if (message?.case === 'goodbye') {
           logger.info({ manager: endpoint.url }, 'the manager leaves')
           return
         } else {
-          const down = downFromWire(response)
-          if (down) attached.down(down)
+          if ('type' in down) attached.down(down)
           if (this.#orphaned) this.#checkLease() // nothing runs without a lease
         }
       }
@@ -364,18 +368,14 @@ export class RemoteManager implements ManagerPort {
   async #send({ number, reports, turns, wakes }: Batch): Promise<BatchAnswer> {
     const { clock, randomness, logger, token } = this.#options
     const { workerId } = (this.#worker as Attached).hello
-    const request = {
-      ...{ workerId, number, wakes },
-      reports: reports.map(reportToWire),
-      turns: turns.map((turn) => JSON.stringify(turn)),
-    }
+    const head = { workerId, number, wakes, turns: turns.map((turn) => JSON.stringify(turn)) }
     for (let tries = 0; ; tries++) {
       await this.#untilConnected()
       try {
         const answer = await callUnary(
           this.#endpoint as Endpoint,
           WorkerService.method.report,
-          { ...request, draining: this.#draining },
+          reportsToBytes({ ...head, draining: this.#draining }, reports),
           { token, clock, timeoutMs: ANSWER_WITHIN_MS, signal: this.#closing.signal },
         )
         this.#checkLease()

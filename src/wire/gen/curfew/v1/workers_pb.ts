@@ -976,6 +976,8 @@ export const WakeSchema: GenMessage<Wake> = /*@__PURE__*/
  */
 export type ReportResponse = Message<"curfew.v1.ReportResponse"> & {
   /**
+   * None: all were accepted.
+   *
    * @generated from field: repeated curfew.v1.ReportAnswer answers = 1;
    */
   answers: ReportAnswer[];
