@@ -1,6 +1,6 @@
 // A run whose process dies, or is told to stop, goes on where it was.
 
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect } from 'vitest'
 import { isAlive } from '../../src/cli/fixtures/cli-process.ts'
@@ -47,6 +47,14 @@ async function killedRun(world: World, definition = pipeline()): Promise<string>
   return jobId!
 }
 
+function resultsOf(world: World, jobId: string) {
+  const text = readFileSync(path.join(world.runs, jobId, 'results.jsonl'), 'utf8')
+  return text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+}
+
 function recordOf(world: World, jobId: string) {
   return JSON.parse(readFileSync(path.join(world.runs, jobId, 'run.json'), 'utf8'))
 }
@@ -56,7 +64,9 @@ test(
   LIMIT,
   async ({ world }) => {
     const jobId = await killedRun(world)
-    const timedOut = JSON.parse(readFileSync(path.join(world.runs, jobId, 'results/item-1.json'), 'utf8'))
+    const results = resultsOf(world, jobId)
+    expect(results.map(({ id }) => id)).toEqual(['item-0', 'item-1'])
+    const timedOut = results[1]
     expect(timedOut).toMatchObject({
       status: 'timed_out',
       attempts: [{ attempt: 1, timeout: { type: 'agent', limitMs: 2_000, source: 'agent_timeout_secs' } }],
@@ -66,7 +76,6 @@ test(
       jobId,
       model: { map: { agentTimeoutMs: 2_000, graceMs: 1_000, maxParallel: 1 } },
     })
-    expect(existsSync(path.join(world.runs, jobId, 'results/item-0.json'))).toBe(true)
 
     world.setMark('go')
     const { code, json } = await world.curfew(['resume', jobId, '--json'])
@@ -206,14 +215,9 @@ test(
   async ({ world }) => {
     const jobId = await killedRun(world)
     const folder = path.join(world.runs, jobId)
-    for (const name of [
-      'rubbish',
-      'results/rubbish.json',
-      'results/item-77.json',
-      'worktrees/a file',
-      'runner.lock',
-    ])
+    for (const name of ['rubbish', 'worktrees/a file', 'runner.lock'])
       writeFileSync(path.join(folder, name), '{ rubbish')
+    appendFileSync(path.join(folder, 'results.jsonl'), 'rubbish\n{"id":"item-77"}\n{ rubbish')
     world.setMark('go')
     const { code, json, stderr } = await world.curfew(['resume', jobId, '--json'])
     expect([code, stderr]).toEqual([1, expect.stringContaining('map-reduce main completed')])

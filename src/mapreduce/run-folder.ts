@@ -19,6 +19,7 @@ import type { SelectedItem } from '../definitions/item-selection.ts'
 import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
 import { isAlive, startTimeOf } from '../worker/process-table.ts'
+import { ResultLog } from './result-log.ts'
 import type { StepFailure, StepRecord, StepTimeout } from './steps.ts'
 
 /** What a run was started with. */
@@ -87,6 +88,7 @@ export class RunFolder {
   readonly path: string
   readonly record: RunRecord
   #items: Map<string, RunItem> | null = null
+  #results: ResultLog | null = null
   #isLocked = false
 
   private constructor(folder: string, record: RunRecord) {
@@ -96,7 +98,7 @@ export class RunFolder {
 
   static create(runs: string, record: RunRecord): RunFolder {
     const folder = path.join(runs, record.jobId)
-    for (const part of ['results', 'files', 'worktrees'])
+    for (const part of ['files', 'worktrees'])
       mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
     const made = new RunFolder(folder, record)
     made.#lock()
@@ -166,18 +168,17 @@ export class RunFolder {
   }
 
   setResult(result: ItemResult): void {
-    this.#write(path.join('results', `${result.id}.json`), result)
+    this.#resultLog().add(result)
   }
 
   /** So far: also of one that is tried again. */
   result(id: string): ItemResult | null {
-    return this.#readJson<ItemResult>(path.join('results', `${id}.json`))
+    return this.#resultLog().get(id)
   }
 
   results(): ItemResult[] {
     const items = this.items()
-    return readdirSync(path.join(this.path, 'results'))
-      .map((name) => path.basename(name, '.json'))
+    return [...this.#resultLog().ids()]
       .filter((id) => items?.has(id))
       .map((id) => this.result(id) as ItemResult)
   }
@@ -212,8 +213,15 @@ export class RunFolder {
   }
 
   unlock(): void {
+    this.#results?.close()
+    this.#results = null
     if (this.#isLocked) rmSync(path.join(this.path, LOCK), { force: true })
     this.#isLocked = false
+  }
+
+  #resultLog(): ResultLog {
+    this.#results ??= new ResultLog(path.join(this.path, 'results.jsonl'))
+    return this.#results
   }
 
   /** By a process that is not there any more it does not count. */
