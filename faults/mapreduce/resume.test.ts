@@ -1,6 +1,7 @@
 // A run whose process dies, or is told to stop, goes on where it was.
 
-import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import os from 'node:os'
 import path from 'node:path'
 import { expect } from 'vitest'
 import { isAlive } from '../../src/cli/fixtures/cli-process.ts'
@@ -49,10 +50,9 @@ async function killedRun(world: World, definition = pipeline()): Promise<string>
 
 function resultsOf(world: World, jobId: string) {
   const text = readFileSync(path.join(world.runs, jobId, 'results.jsonl'), 'utf8')
-  return text
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line))
+  const lines = text.trimEnd().split('\n')
+  // Of several about one item the last counts.
+  return [...new Map(lines.map((line) => JSON.parse(line)).map((one) => [one.id, one])).values()]
 }
 
 function recordOf(world: World, jobId: string) {
@@ -234,3 +234,39 @@ test('a run whose record is broken is refused with the name of the file', LIMIT,
   expect(stderr).toContain(path.join(world.runs, jobId, 'run.json'))
   expect(stderr).not.toContain('something unexpected')
 })
+
+test('I2: a run whose runner is killed again and again can still be resumed', LIMIT, async ({ world }) => {
+  const jobId = await killedRun(world)
+  for (let killed = 2; killed <= 5; killed++) {
+    const resumed = world.start(['resume', jobId])
+    await world.untilMarked('hanging', killed)
+    resumed.kill('SIGKILL')
+    await resumed.exited
+    await until('its commands are ended', 20_000, () => world.alive().length === 0)
+  }
+  world.setMark('go')
+  const { code, json } = await world.curfew(['resume', jobId, '--json'])
+  expect([code, json?.status]).toEqual([1, 'completed'])
+  expect(json?.counts).toMatchObject({ total: 5, successful: 4, timedOut: 1 })
+})
+
+test(
+  'I2: from another folder it goes on in the store it is in, and never a second time',
+  LIMIT,
+  async ({ world }) => {
+    const jobId = await killedRun(world)
+    world.setMark('go')
+    const elsewhere = mkdtempSync(path.join(os.tmpdir(), 'curfew-elsewhere-'))
+    try {
+      const other = path.join(elsewhere, 'other.db')
+      const refused = await world.curfew(['resume', jobId, '--store', other])
+      expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('curfew.db')])
+      const { code, json } = await world.ended(world.start(['resume', jobId, '--json'], {}, elsewhere))
+      expect([code, json?.counts.successful]).toEqual([1, 4])
+      expect(readdirSync(elsewhere)).toEqual([])
+    } finally {
+      rmSync(elsewhere, { recursive: true })
+    }
+    expect(world.lines('ran')).toEqual(['0 1', '1 1', '2 1', '2 2', '3 1', '4 1'])
+  },
+)

@@ -112,7 +112,7 @@ test(
     const flood = `${RECORD}; yes 'a line of a flood' >&2 & yes 'another line'`
     // The parent of the step is the runner.
     const memory = 'grep VmHWM /proc/$PPID/status > "$MARKS/memory"'
-    const keep = 'cp -r "$XDG_STATE_HOME"/curfew/runs/*/results "$MARKS/results"'
+    const keep = 'cp -r "$XDG_STATE_HOME"/curfew/runs/*/results.jsonl "$MARKS/results"'
     const file = pipeline(flood, { agent: 2, reduce: [{ shell: memory }, { shell: keep }] })
     const { json } = await world.run(file)
     expect(json!.counts.timedOut).toBe(1)
@@ -120,7 +120,7 @@ test(
     expect(json!.timeouts[0]!.elapsedMs).toBeLessThanOrEqual(2_000 + TOLERANCE_MS)
     const peakKiB = Number(/\d+/.exec(world.mark('memory') ?? '')?.[0])
     expect(peakKiB).toBeLessThan(400 * 1_024)
-    const { attempts } = JSON.parse(world.mark('results/item-0.json') ?? '{}')
+    const { attempts } = JSON.parse(world.mark('results') ?? '{}')
     for (const [stream, line] of [
       ['stdout', 'another line'],
       ['stderr', 'a line of a flood'],
@@ -184,6 +184,26 @@ test(
     expect(world.alive()).toEqual([])
   },
 )
+
+test('J4: what ended well while the runner was stopped has ended well', LIMIT, async ({ world }) => {
+  const later = '(sleep 5; echo now >> "$MARKS/later") > /dev/null 2>&1 &'
+  const step = `${later} echo now >> "$MARKS/started"; sleep 1`
+  const file = {
+    map: {
+      input: { items: [1] },
+      timeout_config: { timeout_policy: 'per_command', command_timeouts: { shell: 2 } },
+      agent_template: [{ shell: step }],
+    },
+  }
+  const running = world.launch(file)
+  await world.untilMarked('started')
+  running.kill('SIGSTOP')
+  // Its limit, and the two seconds that the store gives the runner, are over when it goes on.
+  await world.untilMarked('later')
+  running.kill('SIGCONT')
+  const { code, json } = await world.ended(running)
+  expect([code, json!.counts.successful]).toEqual([0, 1])
+})
 
 test(
   'K2: without the process that watches over it, a command is still held to its limit',

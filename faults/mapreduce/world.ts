@@ -136,8 +136,8 @@ export class World {
   }
 
   /** `curfew …` in the repository. */
-  start(args: readonly string[], env: Record<string, string> = {}): CliProcess {
-    const started = new CliProcess(args, { cwd: this.top, env: { ...this.env, ...env } })
+  start(args: readonly string[], env: Record<string, string> = {}, cwd = this.top): CliProcess {
+    const started = new CliProcess(args, { cwd, env: { ...this.env, ...env } })
     this.#started.push(started)
     return started
   }

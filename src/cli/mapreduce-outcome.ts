@@ -19,15 +19,18 @@ export function summarize(
   run: MapreduceRun,
   ended: Pick<MapreduceSummary, 'status' | 'failure' | 'ms' | 'notes'>,
 ): MapreduceSummary {
-  const results = run.folder.results()
   const counts = run.live.counts(ended.status !== 'interrupted')
-  const slowest = results
-    .toSorted((a, b) => b.tookMs - a.tookMs)
-    .slice(0, SLOWEST)
-    .map(({ id: itemId, name, status, tookMs: ms }) => ({ itemId, name, status, ms }))
+  const slowest: MapreduceSummary['slowest'] = []
+  const timeouts: TimeoutOfItem[] = []
+  for (const result of run.folder.results()) {
+    const { id: itemId, name, status, tookMs: ms } = result
+    slowest.push({ itemId, name, status, ms })
+    slowest.sort((a, b) => b.ms - a.ms).splice(SLOWEST)
+    timeouts.push(...timeoutsOf(result))
+  }
   return {
     ...{ jobId: run.jobId, name: run.model.name, ...ended, counts, slowest },
-    timeouts: results.flatMap(timeoutsOf),
+    timeouts,
     deadLetters: counts.failed + counts.timedOut,
     lettersOf: run.folder.record.retryOf ?? run.jobId,
   }

@@ -40,7 +40,8 @@ export function summaryText(summary: MapreduceSummary, { colours }: { colours: C
 function timeoutLines(group: readonly TimeoutOfItem[], colours: Colours): string[] {
   const one = group[0]!
   const limit = formatDuration(one.limitMs)
-  const items = `${group.length} ${group.length === 1 ? 'item' : 'items'}`
+  const count = new Set(group.map(({ itemId }) => itemId)).size
+  const items = `${count} ${count === 1 ? 'item' : 'items'}`
   const more = group.length - TIMEOUTS_SHOWN
   return [
     `  ${colours.style('yellow', `${whatOf(one)}: ${limit}`)}, set by ${oneLine(setBy(one))}: ${items}`,

@@ -7,8 +7,10 @@ import { CurfewError } from '../core/errors.ts'
 import { mapreduceQueue } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
+import type { Config } from './config.ts'
 import { addSettings, loadConfig } from './config.ts'
 import { usageError } from './exit-code.ts'
+import type { Place } from './find-engine.ts'
 import { findEngine, placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { loadModules } from './load-modules.ts'
@@ -70,8 +72,9 @@ Exits as "curfew run" does.`,
           hint: `Its dead letters: curfew dlq list ${id}`,
         })
       }
+      const where = placeOfRun(config, folder, place)
       setAgentTimeout(io, folder, flags.agentTimeout)
-      return workOnRun(io, { config, place, folder, json, retryTimeouts, ...(first && { first }) })
+      return workOnRun(io, { config, place: where, folder, json, retryTimeouts, ...(first && { first }) })
     }
     if (flags.agentTimeout !== undefined || flags.retryTimeouts)
       throw usageError(`--agent-timeout and --retry-timeouts: ${id} is no map-reduce that can be resumed`)
@@ -114,6 +117,19 @@ function setAgentTimeout(io: Io, folder: RunFolder, text: string | undefined): v
   const agentTimeoutMs = durationMs(text, '--agent-timeout')
   const { record } = folder
   record.overrides.push({ at: io.clock.wall(), agentTimeoutMs })
-  record.model = { ...record.model, map: { ...record.model.map, agentTimeoutMs } }
+  const { map } = record.model
+  // A limit that is asked for holds.
+  const policy = map.policy === 'per_command' ? 'hybrid' : map.policy
+  record.model = { ...record.model, map: { ...map, agentTimeoutMs, policy } }
   folder.save()
+}
+
+/** In the store it is in, wherever this process was started. */
+function placeOfRun({ origins }: Config, folder: RunFolder, place: Place): Place {
+  const { place: known, jobId } = folder.record
+  if (known === null || JSON.stringify(known) === JSON.stringify(place)) return place
+  const isNamed = origins.store.from === 'flag' || origins.managers.from === 'flag'
+  if (!isNamed) return known
+  folder.unlock()
+  throw usageError(`${jobId} is in ${'managers' in known ? known.managers.join(', ') : known.store}`)
 }

@@ -4,14 +4,14 @@
  */
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
-import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
+import type { MapreduceModel, StepModel } from '../definitions/mapreduce-model.ts'
 import type { RunItem } from '../mapreduce/run-folder.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { loadConfig } from './config.ts'
 import { placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import type { Flags } from './options.ts'
-import { workOnRun } from './run-mapreduce.ts'
+import { recordedPlace, workOnRun } from './run-mapreduce.ts'
 
 export interface RetryLetters {
   jobId: string
@@ -44,6 +44,7 @@ export async function retryLetters(
   // From where the first was started, and from what is there by now.
   const folder = RunFolder.create(runs, {
     ...{ ...record, jobId: retryId, model, base: null, overrides: [], retryOf: jobId, endedAt: null },
+    ...{ retrying: [], place: recordedPlace(place), isStarted: false },
   })
   folder.setItems(letters.map(itemOf))
   folder.setCaptures(first.captures())
@@ -65,6 +66,11 @@ function modelOfRetry(model: MapreduceModel, flags: RetryLetters['flags']): Mapr
   if (flags.timeout === undefined) return retry
   const seconds = /^\d+$/.test(flags.timeout) ? `${flags.timeout}s` : flags.timeout
   const agentTimeoutMs = durationMs(seconds, '--timeout')
-  const template = map.template.map(({ timeoutMs: _, ...step }) => step)
-  return { ...retry, map: { ...map, policy: 'per_agent', agentTimeoutMs, template } }
+  const template = map.template.map(withoutLimit)
+  const limits = { policy: 'per_agent', agentTimeoutMs, idleTimeoutMs: null } as const
+  return { ...retry, map: { ...map, ...limits, template } }
+}
+
+function withoutLimit({ timeoutMs: _, onFailure, onSuccess, ...step }: StepModel): StepModel {
+  return { ...step, onFailure: onFailure.map(withoutLimit), onSuccess: onSuccess.map(withoutLimit) }
 }

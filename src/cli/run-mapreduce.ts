@@ -10,16 +10,17 @@ import { SystemRandomness } from '../core/system-clock.ts'
 import type { TaskView, WorkerProcess } from '../curfew.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
 import { MapreduceRun } from '../mapreduce/mapreduce-run.ts'
+import type { RunRecord } from '../mapreduce/run-folder.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
 import { loadConfig } from './config.ts'
 import type { MapreduceFile } from './definition-file.ts'
-import { EXIT } from './exit-code.ts'
+import { EXIT, usageError } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
 import { isLost, placeOf } from './find-engine.ts'
 import { follow } from './follow.ts'
-import type { Io } from './io.ts'
+import type { Io, Output } from './io.ts'
 import { storeLogger } from './logger.ts'
 import type { MapreduceDisplay } from './mapreduce-display.ts'
 import { openMapreduceDisplay } from './mapreduce-display.ts'
@@ -30,6 +31,7 @@ import type { MapreduceSummary } from './mapreduce-snapshot.ts'
 import { summaryText } from './mapreduce-summary.ts'
 import type { Flags } from './options.ts'
 import { printJson } from './print.ts'
+import { planFolders } from './run-surroundings.ts'
 import { attachWorker, openEngine } from './run-to-end.ts'
 import { handleOf } from './work-handle.ts'
 
@@ -46,13 +48,24 @@ export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promis
   const { model } = checked.definition
   const config = await loadConfig(io, 'run', flags)
   const place = placeOf(io, config)
+  if (flags.concurrency !== undefined)
+    throw usageError('--concurrency: how many items run at once stands in the file, as max_parallel')
   await checkPrograms(io, model, { args, params })
+  const useGit = flags.worktrees !== false
+  // A repository that cannot be worked with is told before anything is begun.
+  await planFolders(io, useGit)
   const jobId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
   const folder = RunFolder.create(runsFolder(io.env), {
     ...{ format: MAPREDUCE_FORMAT, jobId, file: checked.file, cwd: io.cwd, model, params, args },
-    ...{ useGit: flags.worktrees !== false, base: null, overrides: [], retryOf: null, endedAt: null },
+    ...{ useGit, base: null, overrides: [], retrying: [], retryOf: null, endedAt: null },
+    ...{ place: recordedPlace(place), isStarted: false },
   })
   await workOnRun(io, { config, place, folder, json, retryTimeouts: false })
+}
+
+/** As another process, in another folder, finds it. */
+export function recordedPlace(place: Place): RunRecord['place'] {
+  return 'managers' in place || place.isFile ? place : null
 }
 
 export interface WorkOnRun {
@@ -77,11 +90,11 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     logger: storeLogger(config.settings.log),
     changed: () => display.show(snapshotOf(run, times)),
     note: (text) => display.note(text),
-    print: (stdout) => {
+    print: ({ stdout, stderr }) => {
       display.clear()
       // With --json, stdout is what it came to.
-      const output = json ? io.stderr : io.stdout
-      if (stdout !== '') output.write(stdout.endsWith('\n') ? stdout : `${stdout}\n`)
+      writeLines(json ? io.stderr : io.stdout, stdout)
+      writeLines(io.stderr, stderr)
     },
   })
   const interrupt = new AbortController()
@@ -96,13 +109,20 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     await run.settle()
     const ms = Math.round(io.clock.monotonic() - from)
     const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
+    const { retrying } = folder.record
+    if (ended && retrying.length > 0)
+      summary.notes.push(
+        `${retrying.length} items that timed out were not tried again: the map phase was over.`,
+      )
     if (ended) for (const left of await run.end()) summary.notes.push(`A work folder is left: ${left}`)
     display.close()
     printSummary(io, summary, json)
   } finally {
     display.close()
     ignore()
-    folder.unlock()
+    // One that no store knows of can be gone on with by nobody.
+    if (folder.record.isStarted) folder.unlock()
+    else folder.discard()
   }
 }
 
@@ -120,7 +140,8 @@ async function toItsEnd(
     times: { deadlineAt: number | null }
   },
 ): Promise<Ended | null> {
-  const { config, place, first, display, signal, times } = options
+  const { config, place, display, signal, times } = options
+  let { first } = options
   const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
   // One more for what is not an item.
   const only = { queue: run.queue, concurrency: run.model.map.maxParallel + 1 }
@@ -135,8 +156,13 @@ async function toItsEnd(
   const work = async (engine: Engine): Promise<Ended | null> => {
     worker ??= await attachWorker(io, engine, config, definitions, only)
     const { folder } = run
-    const input = { folder: folder.path, file: folder.record.file }
-    await engine.client.start(run.definition(), input, { id: jobId })
+    if (folder.record.isStarted) await refuseUnknown(engine, folder)
+    else {
+      const input = { folder: folder.path, file: folder.record.file }
+      await engine.client.start(run.definition(), input, { id: jobId })
+      folder.record.isStarted = true
+      folder.save()
+    }
     const stop = AbortSignal.any([engine.gone, signal])
     const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
       times.deadlineAt = deadlineAt
@@ -148,6 +174,8 @@ async function toItsEnd(
     for (;;) {
       const here = worker === null ? only : { ...only, concurrency: 0 }
       const engine = await openEngine(io, { config, place, definitions, only: here, ...(first && { first }) })
+      // It is done: whoever has the store next has it too.
+      first = undefined
       let isLeft = false
       try {
         const ended = await work(engine).catch(async (error: unknown) => {
@@ -165,6 +193,26 @@ async function toItsEnd(
   } finally {
     await closeWorker()
   }
+}
+
+/** What was started once is never started anew: it would be done twice. */
+async function refuseUnknown(
+  { client, who }: Engine,
+  { record: { jobId }, path: folder }: RunFolder,
+): Promise<void> {
+  try {
+    await handleOf(client, jobId).view()
+  } catch (error) {
+    if (!(error instanceof CurfewError) || error.code !== 'not_found') throw error
+    throw new CurfewError('unknown_run', `${who} has no record of ${jobId}: it cannot go on`, {
+      hint: `It was removed, or the store is another one. What is left of it is in ${folder}.`,
+      fields: { jobId, folder },
+    })
+  }
+}
+
+function writeLines(output: Output, text: string): void {
+  if (text !== '') output.write(text.endsWith('\n') ? text : `${text}\n`)
 }
 
 async function endOf(client: Client, id: string, { status }: TaskView): Promise<Ended> {

@@ -1,7 +1,7 @@
 // What the items of a map-reduce came to, counted.
 import { expect, test } from 'vitest'
 import type { ItemOutput } from '../mapreduce/item-work.ts'
-import { statsOf } from './timeouts-stats.ts'
+import { lastOfEach, statsOf } from './timeouts-stats.ts'
 
 type Item = Parameters<typeof statsOf>[0][number]
 
@@ -44,4 +44,11 @@ test('G4: without items there is nothing to divide by', () => {
     ...{ agents_started: 0, timeout_rate_percent: 0, average_execution_time_secs: 0 },
     trend: { timeout_rate_percent: 0 },
   })
+})
+
+test('G1: an item that was worked on once more is counted once', () => {
+  const first = item({ id: 'item-1', status: 'timed_out', timeouts: [byAgent] })
+  const again = item({ id: 'item-1', attempts: 2, timeouts: [byAgent] })
+  const stats = statsOf(lastOfEach([first, item({ id: 'item-2' }), again]))
+  expect([stats.agents_started, stats.timeouts_occurred]).toEqual([3, 1])
 })

@@ -37,7 +37,7 @@ export function statsCommand(io: Io): Command {
   return clientOptions(command).action((id: string, flags: Flags) =>
     withEngine(io, flags, 'read', async ({ client }) => {
       const { name } = await handleOf(client, id).view()
-      const items = await itemsOf(client, id)
+      const items = lastOfEach(await itemsOf(client, id))
       if (items.some(({ output }) => output?.timeouts === null))
         throw new CurfewError(
           'not_monitored',
@@ -50,7 +50,15 @@ export function statsCommand(io: Io): Command {
   )
 }
 
-export function statsOf(items: readonly (TaskView & { output: ItemOutput | null })[]): TimeoutStats {
+/** One that is worked on once more is another task, which tells of the attempts before it too. */
+export function lastOfEach<T extends Item>(items: readonly T[]): T[] {
+  const byItem = new Map(items.flatMap((item) => (item.output ? [[item.output.id, item] as const] : [])))
+  return items.filter((item) => item.output === null || byItem.get(item.output.id) === item)
+}
+
+type Item = TaskView & { output: ItemOutput | null }
+
+export function statsOf(items: readonly Item[]): TimeoutStats {
   const ended = items
     .filter(({ output }) => output !== null)
     .toSorted((a, b) => (a.endedAt ?? 0) - (b.endedAt ?? 0))

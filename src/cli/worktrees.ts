@@ -61,11 +61,10 @@ A run that is resumed makes its folders anew.`,
       failed: string | null
     }[] = []
     for (const folder of left) {
-      const { kept, failed } = flags.dryRun
-        ? { kept: null, failed: null }
-        : await cleanItemFolder(folder, { cwd: io.cwd, env: { ...io.env } })
       const { jobId, itemId } = folder
-      cleaned.push({ jobId, itemId, path: folder.path, kept: kept?.ref ?? null, failed })
+      const done = flags.dryRun ? NOTHING_DONE : await cleanIfFree(io, folder)
+      if (done)
+        cleaned.push({ jobId, itemId, path: folder.path, kept: done.kept?.ref ?? null, failed: done.failed })
     }
     if (cleaned.some(({ failed }) => failed !== null)) io.exitCode = EXIT.failed
     if (flags.json) return printJson(io, { cleaned, dryRun: flags.dryRun === true })
@@ -85,6 +84,14 @@ A run that is resumed makes its folders anew.`,
       }),
     )
   })
+}
+
+const NOTHING_DONE = { kept: null, failed: null }
+
+/** Null where somebody has begun to work on its run meanwhile. */
+function cleanIfFree(io: Io, folder: LeftFolder) {
+  const clean = () => cleanItemFolder(folder, { cwd: io.cwd, env: { ...io.env } })
+  return RunFolder.whileFree(runsFolder(io.env), folder.jobId, clean)
 }
 
 async function listed(io: Io): Promise<Listed[]> {

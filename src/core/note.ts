@@ -5,6 +5,7 @@
 
 import type { DeadLetterError } from './dead-letter.ts'
 import { DEAD_LETTER_ERRORS } from './dead-letter.ts'
+import { LONGEST_DURATION_MS } from './duration.ts'
 import { CurfewError } from './errors.ts'
 import { encodeJson } from './json.ts'
 import { MAX_DETAILS_BYTES, MAX_LETTER_BYTES, MAX_NAME_LENGTH, MAX_NOTED } from './limits.ts'
@@ -82,7 +83,8 @@ export interface Note {
 /** From a worker of another process. */
 export function checkNote({ events, limitMs, letters }: Note, at: string): Note {
   if (events.length > MAX_NOTED || letters.length > MAX_NOTED) throw invalid(`${at} notes too much`)
-  if (typeof limitMs === 'number' && !(limitMs >= 0)) throw invalid(`${at}.limit_ms is negative`)
+  if (typeof limitMs === 'number' && !(limitMs >= 0 && limitMs <= LONGEST_DURATION_MS))
+    throw invalid(`${at}.limit_ms is no length of time`)
   for (const event of events) {
     if (!COMMAND_EVENTS.includes(event?.type)) throw invalid(`${at}.events: ${String(event?.type)} is none`)
     encodeJson(event, `${at}.events`, MAX_DETAILS_BYTES)

@@ -13,9 +13,13 @@ export function mapreduceQueue(jobId: string): string {
 
 const MAPREDUCE_QUEUE = 'mapreduce'
 
+export function isMapreduce({ queue }: { queue: string }): boolean {
+  return queue.startsWith(`${MAPREDUCE_QUEUE}:`)
+}
+
 /** As it is counted: a label for every run would grow without end. */
 export function queueLabel(queue: string): string {
-  return queue.startsWith(`${MAPREDUCE_QUEUE}:`) ? MAPREDUCE_QUEUE : queue
+  return isMapreduce({ queue }) ? MAPREDUCE_QUEUE : queue
 }
 
 /** Environment variables by which the processes of attempts are known. */

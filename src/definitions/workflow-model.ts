@@ -102,6 +102,8 @@ export interface SynchronizationModel {
   merge?: { source: string; target: string; strategy: MergeStrategy }
   /** An expression over what arrives: a text fails the join with it, at once. Of compiled graphs alone. */
   failWith?: string
+  /** It fires also when no branch arrives. Of compiled graphs alone. */
+  firesEmpty?: boolean
 }
 
 export interface TransitionModel {

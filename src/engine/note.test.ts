@@ -43,6 +43,13 @@ describe('a note of an attempt', () => {
     expect([row.status, row.attemptDeadlineAt]).toEqual(['pending', null])
   })
 
+  test('does not move the limit of a policy', () => {
+    const row = running({ attemptTimeout: '3s' })
+    for (const limitMs of [60_000, null]) {
+      expect(noted(row, { limitMs }, 1_500).draft.row.attemptDeadlineAt).toBe(row.attemptDeadlineAt)
+    }
+  })
+
   test('of an attempt that is not the current one changes nothing', () => {
     const { draft, answer } = noted(running(), { events: [started], limitMs: 1 }, 1_500, 'another')
     expect(answer.type).toBe('stale')
@@ -55,7 +62,8 @@ describe('a note from another process', () => {
     const refused: [Partial<Note>, RegExp][] = [
       [{ events: [{ type: 'made_up' } as never] }, /made_up is none/],
       [{ events: [null as never] }, /is none/],
-      [{ limitMs: -1 }, /negative/],
+      [{ limitMs: -1 }, /no length of time/],
+      [{ limitMs: Infinity }, /no length of time/],
       [{ letters: [{ jobId: 'w_1', itemId: 7 as never, letter: null }] }, /itemId is none/],
       [{ letters: [{ jobId: 'w_1', itemId: 'item-1', letter: {} as never }] }, /what went wrong/],
       [{ events: Array.from({ length: 1_001 }, () => started) }, /too much/],

@@ -183,7 +183,8 @@ function note(draft: TaskDraft, { events, limitMs, letters }: Note): void {
   const { row, now } = draft
   for (const event of events) draft.record({ ...event, attempt: row.attempt })
   draft.letters.push(...letters)
-  if (limitMs === undefined) return
+  // One that its policy limits is not for it to limit.
+  if (limitMs === undefined || draft.policy.attemptTimeoutMs !== null) return
   row.attemptDeadlineAt = limitMs === null ? null : now + limitMs
   tellLimits(draft)
 }

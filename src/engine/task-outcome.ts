@@ -2,6 +2,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import { MAX_LATE_BYTES } from '../core/limits.ts'
+import { isMapreduce } from '../core/own-work.ts'
 import type { Receipt, TimeoutKind } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskDraft } from './task-draft.ts'
@@ -160,7 +161,8 @@ export function loseAttempt(
     return
   }
   draft.record({ type: 'attempt_lost', attempt: row.attempt, nodeId: row.nodeId })
-  if (options.counted) row.losses++
+  // Whoever resumes a map-reduce decides that it is worth another try.
+  if (options.counted && !isMapreduce(row)) row.losses++
   if (policy.atMostOnce || row.losses > MOST_LOSSES) return endLost(draft, receipt)
   if (receipt === 'abandoned') {
     // It still runs: it is repeated once it has come back, or once its process is gone.

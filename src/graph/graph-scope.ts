@@ -133,6 +133,7 @@ export class Join {
     if (strategy === 'all' && pending > 0) return 'wait'
     if (strategy === 'all' && arrived > 0) return 'fire'
     if (strategy !== 'all' && arrived + pending >= quorum(strategy, this.scope.branches.length)) return 'wait'
+    if (this.rules.firesEmpty && pending === 0) return 'fire'
     return arrived > 0 || this.scope.failures > 0 ? 'unreachable' : pending > 0 ? 'wait' : 'empty'
   }
 }

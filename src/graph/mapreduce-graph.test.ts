@@ -55,6 +55,13 @@ describe('a map-reduce as a graph', () => {
     expect(run.works).toEqual(['tally'])
   })
 
+  test('where the store stopped every one of them, that is counted too', () => {
+    const run = machine()
+    run.complete('items', { ids })
+    for (const i of [0, 1, 2]) run.fail(`item.${i}`)
+    expect(run.works).toEqual(['tally'])
+  })
+
   test('nothing to work on is no failure', () => {
     const run = machine()
     run.complete('items', { ids: [] })

@@ -46,6 +46,7 @@ export function mapreduceGraph(model: MapreduceModel): WorkflowModel {
         onBranchFailure: 'settle',
         late: 'cancel',
         failWith: 'result.stop',
+        firesEmpty: true,
       },
     }
   })

@@ -15,6 +15,10 @@ export interface WatcherOptions {
   failed(error: unknown): void
 }
 
+/** So much later than its time this process was not at work: what came meanwhile is heard before anything is fired. */
+const STOPPED_MS = 1_000
+const HEAR_MS = 250
+
 /** Until what somebody else has locked is looked at again. */
 const BUSY_MS = 25
 
@@ -55,8 +59,10 @@ export class DeadlineWatcher {
     if (this.#nextAt === Infinity || this.#closed) return
     const waitMs = Math.max(0, this.#nextAt - this.#options.now())
     this.#timer = this.#options.clock.setTimer(waitMs, () => {
-      if (this.#options.now() < this.#nextAt) this.#arm()
-      else void this.#fire()
+      const lateMs = this.#options.now() - this.#nextAt
+      if (lateMs < 0) this.#arm()
+      else if (lateMs < STOPPED_MS || waitMs === 0) void this.#fire()
+      else this.#timer = this.#options.clock.setTimer(HEAR_MS, () => void this.#fire())
     })
   }
 

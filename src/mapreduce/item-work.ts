@@ -3,6 +3,7 @@
  * it. Making and putting away the folder is not charged to anybody's limit.
  */
 import { HandlerError } from '../core/failure.ts'
+import { MAX_LETTER_BYTES } from '../core/limits.ts'
 import type { CommandEvent, DeadLetterBody, DeadLetterNote } from '../core/note.ts'
 import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
@@ -31,6 +32,7 @@ export async function workOnItem(run: MapreduceRun, id: string, attempt: Attempt
     throw new HandlerError(message, { code: 'unknown_item', retryable: false })
   }
   const work = new ItemWork(run, item, attempt)
+  if (run.folder.record.retrying.includes(id)) run.live.forget(id)
   // Its process died between writing it down and saying so.
   const known = run.live.status(id) === null ? null : run.folder.result(id)
   return known ? work.sayAgain(known) : work.run()
@@ -63,13 +65,24 @@ class ItemWork {
     live.phaseBegins('map', clock.wall())
     const about = { itemId: id, name, attempt: this.#number, agentLimitMs: budget?.limitMs ?? null }
     live.itemBegins({ ...about, startedAt: clock.wall(), command: null })
+    const startedAt = clock.wall()
     try {
+      const merging = this.#run.folder.result(id)?.merging === true ? await this.#goOnMerging() : null
+      if (merging) return merging
       const folders = await this.#run.folders()
       const folder = await folders.create(id)
       return await this.#inFolder(folder, budget)
     } catch (error) {
-      live.itemLeaves(id)
-      throw error
+      const { context } = this.#attempt
+      const isEnd = error instanceof HandlerError || context.signal.aborted
+      if (isEnd || !(error instanceof Error)) {
+        live.itemLeaves(id)
+        throw error
+      }
+      // Its folder could not be made, or what came of it not be written down.
+      const code = (error as { code?: string }).code ?? 'failed'
+      const failure = { code, message: error.message }
+      return this.#conclude({ ...this.#made(startedAt, 0), status: 'failed', failure }, {})
     }
   }
 
@@ -82,20 +95,18 @@ class ItemWork {
     if (running) running.startedAt = startedAt
     this.#note([{ type: 'agent_started', item: id, name, limitMs: budget?.limitMs ?? null }])
     const steps = this.#steps(folder, budget)
-    const before = new Set(Object.keys(steps.values))
-    const end = await steps.steps.run(this.#run.model.map.template)
-    const tookMs = steps.steps.elapsedMs
+    const end = await steps.run(this.#run.model.map.template)
+    const tookMs = steps.elapsedMs
     if (end.type === 'stopped' || context.signal.aborted) {
       this.#run.cleanUp(this.#putAway())
       throw context.signal.reason
     }
     await commands.endLeft()
-    const ended = await this.#ended(end, startedAt, tookMs)
-    const captures = Object.fromEntries(Object.entries(steps.values).filter(([key]) => !before.has(key)))
-    return this.#conclude(ended, captures)
+    const ended = await this.#ended(end, startedAt, tookMs, steps.captures)
+    return this.#conclude(ended, steps.captures)
   }
 
-  #steps(folder: ItemFolder, budget: Budget | null) {
+  #steps(folder: ItemFolder, budget: Budget | null): Steps {
     const { model, folder: files, secrets, chance, live } = this.#run
     const { context, commands } = this.#attempt
     const { id, item } = this.#item
@@ -105,7 +116,7 @@ class ItemWork {
       ...{ item_file: this.#run.usesItemFile ? files.file(id, item) : '', attempt: this.#number },
     })
     const head = folder.kind === 'plain' ? null : async () => (await this.#run.folders()).headOf(id)
-    const steps = new Steps({
+    return new Steps({
       ...{
         model,
         phase: 'map',
@@ -118,7 +129,6 @@ class ItemWork {
       monitoring: model.map.monitoring,
       running: (command) => live.itemStep(id, command),
     })
-    return { steps, values }
   }
 
   #budget(): Budget | null {
@@ -131,22 +141,55 @@ class ItemWork {
   }
 
   /** What it came to, with its commits merged and its folder put away. */
-  async #ended(end: StepsEnd, startedAt: number, tookMs: number): Promise<ItemAttempt> {
+  async #ended(
+    end: StepsEnd,
+    startedAt: number,
+    tookMs: number,
+    captures: Record<string, string>,
+  ): Promise<ItemAttempt> {
     const { map } = this.#run.model
-    const made: ItemAttempt = {
-      ...{ attempt: this.#number, startedAt, tookMs, status: 'successful', steps: end.steps },
-      ...{ timeout: null, failure: null, kept: null },
-    }
+    const made: ItemAttempt = { ...this.#made(startedAt, tookMs), steps: end.steps }
     if (end.type === 'failed') Object.assign(made, { status: 'failed', failure: end.failure })
     else if (end.type === 'timed_out') {
       made.status = map.action === 'skip' ? 'skipped' : 'timed_out'
       made.timeout = end.timeout
     } else {
+      this.#writeMerging(made, captures)
       const failure = await this.#mergeBack()
       if (failure) Object.assign(made, { status: 'failed', failure })
     }
     made.kept = await this.#putAway(end.type === 'timed_out')
     return made
+  }
+
+  #made(startedAt: number, tookMs: number): ItemAttempt {
+    return {
+      ...{ attempt: this.#number, startedAt, tookMs, status: 'successful', steps: [] },
+      ...{ timeout: null, failure: null, kept: null },
+    }
+  }
+
+  /** Its commands are through: whatever happens now, they are not run again. */
+  #writeMerging(made: ItemAttempt, captures: Record<string, string>): void {
+    if (this.#run.folder.record.base === null) return
+    const { id, name } = this.#item
+    const attempts = [...this.#earlier, made]
+    const { tookMs } = made
+    this.#run.folder.setResult({ id, name, status: 'successful', tookMs, attempts, captures, merging: true })
+  }
+
+  /** A process died while it merged: what is in the folder is merged, and where there is none it was. */
+  async #goOnMerging(): Promise<ItemOutput | null> {
+    const { id } = this.#item
+    const made = this.#earlier.pop()
+    const before = this.#run.folder.result(id)
+    if (!made || !before) return null
+    if (this.#run.folder.workFolders().includes(id)) {
+      const failure = await this.#mergeBack()
+      if (failure) Object.assign(made, { status: 'failed', failure })
+      made.kept = await this.#putAway()
+    }
+    return this.#conclude(made, before.captures)
   }
 
   async #mergeBack(): Promise<{ code: string; message: string } | null> {
@@ -166,7 +209,7 @@ class ItemWork {
     const { kept, failed } = await (await this.#run.folders()).remove(id, { keep: true })
     if (failed !== null) {
       this.#events.push({ type: 'cleanup_failed', item: id, message: failed })
-      this.#run.logger.warn({ item: id, error: failed }, 'the folder of an item could not be removed')
+      this.#run.tell(`The folder of ${id} could not be removed: ${failed}`)
     } else if (isTold) this.#events.push({ type: 'cleanup_completed', item: id })
     if (!kept || (kept.commit === null && kept.changedFiles.length === 0)) return null
     const { ref, commit, changedFiles, diffStat } = kept
@@ -181,6 +224,7 @@ class ItemWork {
     const total = attempts.reduce((sum, one) => sum + one.tookMs, 0)
     const result: ItemResult = { id, name, status, tookMs: total, attempts, captures }
     folder.setResult(result)
+    this.#run.retried(id)
     const isAgain = status === 'timed_out' && attempts.length < maxAttempts(model.map)
     this.#events.push({ type: 'agent_completed', item: id, status: isAgain ? 'retried' : status, tookMs })
     const message = timeout?.message ?? made.failure?.message ?? null
@@ -275,7 +319,32 @@ export function letterOf(
     output: { stdout: outputOf(last, 'stdout'), stderr: outputOf(last, 'stderr') },
     history: [...(item.history ?? []), ...attempts.map((one) => ({ jobId: run.jobId, ...one }))],
   }
-  return { jobId, itemId: item.id, letter }
+  return { jobId, itemId: item.id, letter: fitting(letter) }
+}
+
+/** What a store takes: the output of old attempts goes first, then what was captured, then the item itself. */
+function fitting(letter: DeadLetterBody): DeadLetterBody {
+  const fits = () => Buffer.byteLength(JSON.stringify(letter)) <= MAX_LETTER_BYTES
+  if (fits()) return letter
+  const { history, partial } = letter as unknown as { history: object[]; partial: { captures: unknown } }
+  for (const [i, one] of history.entries()) {
+    history[i] = withoutOutput(one)
+    if (fits()) return letter
+  }
+  partial.captures = CUT
+  if (fits()) return letter
+  letter.item = CUT
+  // A retry would have nothing to work on.
+  letter.eligible = false
+  while (!fits() && history.length > 1) history.shift()
+  return letter
+}
+
+const CUT = { cut: 'it is too large for a dead letter' }
+
+function withoutOutput(attempt: object): object {
+  const drop = (key: string, value: unknown) => (key === 'stdout' || key === 'stderr' ? undefined : value)
+  return JSON.parse(JSON.stringify(attempt, drop)) as object
 }
 
 function outputOf(attempt: ItemAttempt | undefined, stream: 'stdout' | 'stderr'): string {

@@ -114,7 +114,7 @@ export class LiveRun {
   }
 
   /** Of an earlier session. */
-  restore(total: number, results: readonly ItemResult[]): void {
+  restore(total: number, results: Iterable<ItemResult>): void {
     this.#total = total
     for (const result of results) this.#count(result)
   }

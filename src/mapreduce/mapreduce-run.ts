@@ -31,7 +31,7 @@ import { workOnItem } from './item-work.ts'
 import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
 import { findRepository } from './repository.ts'
-import type { RunFolder } from './run-folder.ts'
+import type { ItemResult, RunFolder } from './run-folder.ts'
 import { ItemFolders } from './worktrees.ts'
 
 export { ITEM_TASK, MAPREDUCE_TASKS }
@@ -46,8 +46,8 @@ export interface MapreduceParts {
   changed(): void
   /** Somebody should know. */
   note(text: string): void
-  /** What the commands of a phase print. */
-  print(stdout: string): void
+  /** What a command of a phase printed. */
+  print(output: { stdout: string; stderr: string }): void
   /** Items that timed out in an earlier session are worked on once more. */
   retryTimeouts?: boolean
 }
@@ -68,10 +68,9 @@ export class MapreduceRun {
   /** Work folders of attempts that were stopped are put away beside everything else. */
   readonly #cleanUps = new Set<Promise<unknown>>()
   readonly #env: NodeJS.ProcessEnv
-  readonly #note: (text: string) => void
-  readonly print: (stdout: string) => void
+  readonly tell: (text: string) => void
+  readonly print: MapreduceParts['print']
   #folders: Promise<ItemFolders> | null = null
-  #retriesTimeouts: boolean
   #usesItemFile: boolean | null = null
 
   constructor(parts: MapreduceParts) {
@@ -81,19 +80,23 @@ export class MapreduceRun {
     this.clock = clock
     this.chance = chance
     this.logger = logger
-    this.#retriesTimeouts = retryTimeouts
     this.#env = env
-    this.#note = parts.note
+    this.tell = parts.note
     this.print = parts.print
     const own = model.secrets.some((name) => name in model.env) ? this.#ownVariables({ ...env }) : {}
     this.secrets = model.secrets.flatMap((name) => [env[name] || [], own[name] || []].flat())
     this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
-    // One that is to be tried again has not ended.
-    const tries = maxAttempts(model.map)
-    const ended = folder
-      .results()
-      .filter(({ status, attempts }) => status !== 'timed_out' || attempts.length >= tries)
-    this.live.restore(folder.items()?.size ?? 0, ended)
+    this.live.restore(folder.items()?.size ?? 0, this.#ended())
+    if (retryTimeouts) this.#retryTimedOut()
+  }
+
+  /** One that is to be tried again has not ended, and neither has one whose commits were being merged. */
+  *#ended(): Iterable<ItemResult> {
+    const tries = maxAttempts(this.model.map)
+    for (const result of this.folder.results()) {
+      const { status, attempts, merging } = result
+      if (!merging && (status !== 'timed_out' || attempts.length >= tries)) yield result
+    }
   }
 
   /** A file for each item is made only where a command may read it. */
@@ -170,7 +173,7 @@ export class MapreduceRun {
       ...{ cwd, jobId, useGit, base, root: this.folder.worktrees },
       ...{ clock: this.clock, logger: this.logger },
     })
-    if (folders.note !== null) this.#note(folders.note)
+    if (folders.note !== null) this.tell(folders.note)
     if (record.base !== folders.base) {
       record.base = folders.base
       this.folder.save()
@@ -213,13 +216,29 @@ export class MapreduceRun {
     )
   }
 
-  /** Items that timed out in an earlier session and are to be worked on once more; asked for once. */
+  /** Written down: whoever goes on with the run after this session works on them too. */
+  #retryTimedOut(): void {
+    const { record } = this.folder
+    const timedOut = [...(this.folder.items()?.keys() ?? [])].filter(
+      (id) => this.live.status(id) === 'timed_out' && !record.retrying.includes(id),
+    )
+    record.retrying.push(...timedOut)
+    this.folder.save()
+  }
+
+  /** Items that timed out in an earlier session and have not been worked on since. */
   takeTimedOut(): string[] {
-    if (!this.#retriesTimeouts) return []
-    this.#retriesTimeouts = false
-    const ids = [...(this.folder.items()?.keys() ?? [])].filter((id) => this.live.status(id) === 'timed_out')
+    const ids = this.folder.record.retrying.filter((id) => this.live.status(id) === 'timed_out')
     for (const id of ids) this.live.forget(id)
     return ids
+  }
+
+  /** It has been worked on once more. */
+  retried(id: string): void {
+    const { record } = this.folder
+    if (!record.retrying.includes(id)) return
+    record.retrying = record.retrying.filter((one) => one !== id)
+    this.folder.save()
   }
 
   /** Not waited for by the attempt, but by the end of the process. */
@@ -237,12 +256,11 @@ export class MapreduceRun {
 
   /** The run has ended: what it left, with what could not be put away before, goes. What stays is told. */
   async end(): Promise<string[]> {
-    const folders = await this.folders()
     const left: string[] = []
     const items = this.folder.items()
     for (const name of this.folder.workFolders()) {
       const { failed } = items?.has(name)
-        ? await folders.remove(name, { keep: true })
+        ? await this.#removeItem(name)
         : await removeAside(path.join(this.folder.worktrees, name))
       if (failed !== null) left.push(`${name}: ${failed}`)
     }
@@ -250,6 +268,14 @@ export class MapreduceRun {
     const hasLetters = this.live.bad > 0 && this.folder.record.retryOf === null
     this.folder.end(this.clock.wall(), { hasLetters })
     return left
+  }
+
+  async #removeItem(id: string): Promise<{ failed: string | null }> {
+    try {
+      return await (await this.folders()).remove(id, { keep: true })
+    } catch (error) {
+      return { failed: (error as Error).message }
+    }
   }
 }
 

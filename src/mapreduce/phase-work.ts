@@ -134,7 +134,6 @@ async function runSteps(
   const { timeoutMs, steps } = model[phase]
   const { env, values } = run.surroundings(context)
   if (phase !== 'setup') values.map = mapValues(run)
-  const before = new Set(Object.keys(values))
   const budget: Budget | null =
     timeoutMs === null ? null : { type: 'phase', limitMs: timeoutMs, source: `${phase}.timeout` }
   const sequence = new Steps({
@@ -157,28 +156,28 @@ async function runSteps(
       chance,
       monitoring: model.map.monitoring,
     },
-    printed: (stdout) => run.print(stdout),
+    printed: (output) => run.print(output),
     running: (step) => live.phaseStep(phase, step, steps.length),
   })
   const end = await sequence.run(steps)
-  const captures = Object.entries(values).filter(([key]) => !before.has(key))
-  if (captures.length > 0) folder.setCaptures({ ...folder.captures(), ...Object.fromEntries(captures) })
+  folder.setCaptures({ ...folder.captures(), ...sequence.captures })
   return end
 }
 
 /** What `reduce` and `merge` know of the items; the results are a file. */
 function mapValues(run: MapreduceRun): Record<string, string> {
   const { successful, failed: bad, timedOut, skipped, total } = run.live.counts()
-  const items = run.folder.items() ?? new Map()
-  const results = Array.from(items.values(), ({ id, name, item }) => {
-    const result = run.folder.result(id)
-    const last = result?.attempts.at(-1)
-    const message = last?.timeout?.message ?? last?.failure?.message ?? null
-    const { status = 'failed', tookMs = 0, captures = {} } = result ?? {}
-    return { item_id: id, name, item, status, took_ms: tookMs, message, captures }
-  })
+  function* results() {
+    for (const { id, name, item } of run.folder.items()?.values() ?? []) {
+      const result = run.folder.result(id)
+      const last = result?.attempts.at(-1)
+      const message = last?.timeout?.message ?? last?.failure?.message ?? null
+      const { status = 'failed', tookMs = 0, captures = {} } = result ?? {}
+      yield { item_id: id, name, item, status, took_ms: tookMs, message, captures }
+    }
+  }
   return {
-    results: run.folder.file('results', results),
+    results: run.folder.listFile('results', results()),
     ...{ successful: String(successful), failed: String(bad + timedOut), timed_out: String(timedOut) },
     ...{ skipped: String(skipped), total: String(total) },
   }

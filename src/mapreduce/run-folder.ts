@@ -3,14 +3,17 @@
  * how far the run is; whoever goes on with it finds the rest here. One process at a time works in it.
  */
 import {
+  closeSync,
   existsSync,
   linkSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
@@ -20,7 +23,7 @@ import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
 import { isAlive, startTimeOf } from '../worker/process-table.ts'
 import { ResultLog } from './result-log.ts'
-import type { StepFailure, StepRecord, StepTimeout } from './steps.ts'
+import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
 
 /** What a run was started with. */
 export interface RunRecord {
@@ -28,6 +31,10 @@ export interface RunRecord {
   jobId: string
   /** The file it came from, for people. */
   file: string | null
+  /** The file of the store it is in, or the managers; null for a database, whose address may hold a password. */
+  place: { store: string; isFile: boolean } | { managers: readonly string[] } | null
+  /** The store has a record of it. */
+  isStarted: boolean
   /** Where it was started: phases run here, and items are made from here. */
   cwd: string
   useGit: boolean
@@ -38,6 +45,8 @@ export interface RunRecord {
   args: unknown
   /** What was set when it was resumed. */
   overrides: { at: number; agentTimeoutMs: number }[]
+  /** Items that timed out and are to be worked on once more. */
+  retrying: string[]
   /** Of a retry: the run whose dead letters it works on. */
   retryOf: string | null
   /** It is kept for its dead letters alone. */
@@ -67,6 +76,8 @@ export interface ItemResult {
   attempts: ItemAttempt[]
   /** What its commands captured. */
   captures: Record<string, unknown>
+  /** Its commands are through, and its commits are being merged. */
+  merging?: boolean
 }
 
 /** An item, and of a retried one what it went through before. */
@@ -98,12 +109,21 @@ export class RunFolder {
 
   static create(runs: string, record: RunRecord): RunFolder {
     const folder = path.join(runs, record.jobId)
-    for (const part of ['files', 'worktrees'])
-      mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
-    const made = new RunFolder(folder, record)
-    made.#lock()
-    made.save()
-    return made
+    try {
+      for (const part of ['files', 'worktrees'])
+        mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
+      const made = new RunFolder(folder, record)
+      made.#lock()
+      made.save()
+      return made
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      if (code === undefined) throw error
+      throw new CurfewError('state_folder', `the folder of the run, ${folder}, cannot be made (${code})`, {
+        hint: `Free some space, or set ${STATE_VARIABLE} to a folder that can be written.`,
+        fields: { folder },
+      })
+    }
   }
 
   /** Somebody works on it at this moment. */
@@ -114,6 +134,22 @@ export class RunFolder {
 
   static exists(runs: string, jobId: string): boolean {
     return /^\w+$/.test(jobId) && existsSync(path.join(runs, jobId, 'run.json'))
+  }
+
+  /** Nobody can begin to work on it meanwhile. Null: somebody does. */
+  static async whileFree<T>(runs: string, jobId: string, work: () => Promise<T>): Promise<T | null> {
+    const folder = new RunFolder(path.join(runs, jobId), { jobId } as RunRecord)
+    try {
+      folder.#lock()
+    } catch (error) {
+      if (error instanceof CurfewError && error.code === 'in_use') return null
+      throw error
+    }
+    try {
+      return await work()
+    } finally {
+      folder.unlock()
+    }
   }
 
   /** To go on with it. Refused while somebody works in it. */
@@ -176,11 +212,10 @@ export class RunFolder {
     return this.#resultLog().get(id)
   }
 
-  results(): ItemResult[] {
+  /** One at a time: together they may be much. */
+  *results(): Iterable<ItemResult> {
     const items = this.items()
-    return [...this.#resultLog().ids()]
-      .filter((id) => items?.has(id))
-      .map((id) => this.result(id) as ItemResult)
+    for (const id of [...this.#resultLog().ids()]) if (items?.has(id)) yield this.result(id) as ItemResult
   }
 
   /** A file with this value as JSON, for commands. */
@@ -190,9 +225,32 @@ export class RunFolder {
     return path.join(this.path, file)
   }
 
+  /** A file with a list, written one by one: it may be larger than a text can be. */
+  listFile(name: string, list: Iterable<unknown>): string {
+    const file = path.join(this.path, 'files', `${name}.json`)
+    const opened = openSync(file, 'w', 0o600)
+    try {
+      let between = '['
+      for (const one of list) {
+        writeSync(opened, `${between}${JSON.stringify(one)}`)
+        between = ',\n'
+      }
+      writeSync(opened, between === '[' ? '[]\n' : ']\n')
+    } finally {
+      closeSync(opened)
+    }
+    return file
+  }
+
   /** Ids of items that have one. */
   workFolders(): string[] {
     return existsSync(this.worktrees) ? readdirSync(this.worktrees) : []
+  }
+
+  /** It was never begun. */
+  discard(): void {
+    this.unlock()
+    rmSync(this.path, { recursive: true, force: true })
   }
 
   /**
@@ -249,8 +307,8 @@ export class RunFolder {
           continue
         }
         const moved = holderOf(stale)
-        if (moved && isAlive(moved.pid, moved.startTime)) renameSync(stale, lock)
-        else rmSync(stale, { force: true })
+        if (moved && isAlive(moved.pid, moved.startTime)) putBack(stale, lock)
+        rmSync(stale, { force: true })
       }
     } finally {
       rmSync(own, { force: true })
@@ -300,6 +358,15 @@ function parse<T>(file: string, text: string): T {
   } catch (error) {
     const message = `${file} is not as it was written: ${(error as Error).message}`
     throw new CurfewError('broken_run', message, { fields: { file }, cause: error })
+  }
+}
+
+/** Where another one has it by now, that one looks again who holds it. */
+function putBack(stale: string, lock: string): void {
+  try {
+    linkSync(stale, lock)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   }
 }
 

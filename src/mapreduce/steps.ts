@@ -16,52 +16,13 @@ import { SHELL_TYPE } from '../definitions/mapreduce-model.ts'
 import { compileShell, renderArgument, shellVariables } from '../definitions/step-template.ts'
 import type { CommandEnd } from '../worker/command.ts'
 import type { AttemptCommands } from '../worker/command-task.ts'
+import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
+import { failureValue, firstLine, shown } from './step-records.ts'
 
 /** How long after a limit the store waits for this worker to have acted. */
 const STORE_AFTER_MS = 2_000
 /** Of each stream: what can be captured, and what a dead letter shows. */
 const OUTPUT_BYTES = 128 * 1024
-const SHOWN_BYTES = 8 * 1024
-
-export type TimeoutType = 'agent' | 'command' | 'idle' | 'phase'
-
-export interface StepTimeout {
-  type: TimeoutType
-  command: number
-  commandType: string
-  text: string
-  limitMs: number
-  elapsedMs: number
-  /** What set the limit. */
-  source: string
-  resolution: 'GracefulTermination' | 'ForceTermination'
-  message: string
-  stdout: string
-  stderr: string
-}
-
-export interface StepFailure {
-  code: string
-  command: number
-  commandType: string
-  text: string
-  exitCode: number | null
-  message: string
-  stdout: string
-  stderr: string
-}
-
-/** What became of one command. */
-export interface StepRecord {
-  command: number
-  commandType: string
-  text: string
-  status: 'completed' | 'failed' | 'timed_out' | 'skipped' | 'handled'
-  exitCode: number | null
-  tookMs: number
-  limitMs: number | null
-  source: string
-}
 
 export type StepsEnd = { steps: StepRecord[] } & (
   | { type: 'completed' }
@@ -100,8 +61,8 @@ export interface StepsHost {
   /** Null where there are no commits. */
   head: (() => Promise<string | null>) | null
   chance: () => number
-  /** What a command printed, once it has ended well. */
-  printed?(stdout: string): void
+  /** What a command printed, once it has ended. */
+  printed?(output: { stdout: string; stderr: string }): void
   /** For a display: null when nothing runs. */
   running(command: RunningStep | null): void
 }
@@ -126,6 +87,8 @@ export class Steps {
   readonly #clock: Clock
   readonly #startedAt: number
   readonly #records: StepRecord[] = []
+  /** What its commands printed, by the names that were given to it. */
+  readonly captures: Record<string, string> = {}
   /** As the store knows it. */
   #isLimited = false
   /** Commands' own limits grow from one attempt to the next. */
@@ -168,11 +131,17 @@ export class Steps {
     const end = await this.#tries(place)
     if (end.type === 'stopped') return end
     if (end.type === 'completed') {
-      if (step.capture !== null) this.#host.values[step.capture] = end.stdout.replace(/[\r\n]+$/, '')
-      return this.#handlers(step.onSuccess, index, 'on_success', end)
+      if (step.capture !== null) this.#capture(step.capture, end.stdout)
+      return this.#onSuccess(step.onSuccess, index, end)
     }
     if (step.onFailure.length === 0) return end
     return this.#failed(place, end)
+  }
+
+  #capture(name: string, stdout: string): void {
+    const text = stdout.replace(/[\r\n]+$/, '')
+    this.captures[name] = text
+    this.#host.values[name] = text
   }
 
   #when({ step, index }: Place): { type: 'run' | 'skip' } | Extract<OneEnd, { type: 'failed' }> {
@@ -196,27 +165,35 @@ export class Steps {
       end.type === 'failed'
         ? failureValue('failed', end.failure, end.failure.exitCode)
         : failureValue('timed_out', end.timeout, null)
-    const handled = await this.#handlers(step.onFailure, index, 'on_failure', null)
+    const handled = await this.#onFailure(step.onFailure, index)
     values.failure = outer
-    if (handled.type === 'stopped') return handled
-    if (end.type === 'timed_out' || handled.type !== 'completed') return end
+    if (handled?.type === 'stopped') return handled
+    if (end.type === 'timed_out' || handled?.type !== 'completed') return end
     const last = this.#records.findLast(({ command, status }) => command === index && status === 'failed')
     if (last) last.status = 'handled'
     return handled
   }
 
-  async #handlers(
-    handlers: readonly StepModel[],
-    index: number,
-    handler: 'on_failure' | 'on_success',
-    none: Extract<OneEnd, { type: 'completed' }> | null,
-  ): Promise<OneEnd> {
+  /** Null: there was no time for all of them, and what did not run has made nothing good. */
+  async #onFailure(handlers: readonly StepModel[], index: number): Promise<OneEnd | null> {
     for (const step of handlers) {
-      if (this.#leftMs() === 0) break
-      const end = await this.#step({ step, index, handler })
+      if (this.#leftMs() === 0) return null
+      const end = await this.#step({ step, index, handler: 'on_failure' })
       if (end.type !== 'completed') return end
     }
-    return none ?? { type: 'completed', stdout: '' }
+    return { type: 'completed', stdout: '' }
+  }
+
+  async #onSuccess(
+    handlers: readonly StepModel[],
+    index: number,
+    completed: Extract<OneEnd, { type: 'completed' }>,
+  ): Promise<OneEnd> {
+    for (const step of handlers) {
+      const end = await this.#step({ step, index, handler: 'on_success' })
+      if (end.type !== 'completed') return end
+    }
+    return completed
   }
 
   async #tries(place: Place): Promise<OneEnd> {
@@ -273,6 +250,7 @@ export class Steps {
       },
     )
     const tookMs = Math.round(this.#clock.monotonic() - at)
+    if (end.type === 'ended') this.#host.printed?.(end)
     if (fired.timeout && end.type === 'ended' && end.timedOut !== null) {
       const isForced = end.receipt === 'killed' || end.receipt === 'abandoned'
       const resolution = isForced ? 'ForceTermination' : 'GracefulTermination'
@@ -296,7 +274,6 @@ export class Steps {
     this.#note([{ type: 'command_completed', ...about, tookMs }])
     this.#record(place, 'completed', 0, tookMs, limit)
     const stdout = end.type === 'ended' ? end.stdout : ''
-    this.#host.printed?.(stdout)
     return { type: 'completed', stdout }
   }
 
@@ -317,7 +294,10 @@ export class Steps {
         return { type: 'request' as const, argv, env: { ...env, ...variables }, cwd: folder }
       }
       const program = (model.runners[step.type] ?? []).map((part) => renderArgument(part, seen))
-      const argv = [...program, renderArgument(step.text, seen)]
+      const text = renderArgument(step.text, seen)
+      const isData = program.at(-1) === '--'
+      if (text.startsWith('-') && !step.text.startsWith('-') && !isData) throw isOption(step)
+      const argv = [...program, text]
       return { type: 'request' as const, argv, env, cwd: folder }
     } catch (error) {
       if (!(error instanceof CurfewError)) throw error
@@ -423,24 +403,10 @@ export class Steps {
 
 const NO_GIT = 'commit_required: it does not run in a git repository'
 
-function firstLine(text: string): string {
-  const [first = '', ...more] = text.trim().split('\n')
-  return more.length > 0 || first.length > 100 ? `${first.slice(0, 100)}…` : first
-}
-
-function shown({ stdout, stderr }: { stdout: string; stderr: string }) {
-  return { stdout: endOf(stdout), stderr: endOf(stderr) }
-}
-
-/** Cut, it begins with an ellipsis. */
-function endOf(text: string): string {
-  return text.length <= SHOWN_BYTES ? text : `…${text.slice(1 - SHOWN_BYTES)}`
-}
-
-function failureValue(
-  kind: 'failed' | 'timed_out',
-  { message, stdout, stderr }: { message: string; stdout: string; stderr: string },
-  exitCode: number | null,
-) {
-  return { kind, message, exit_code: exitCode === null ? '' : String(exitCode), output: stderr || stdout }
+/** Values are data: one that a program takes for an option would tell it what to do. */
+function isOption({ type, text }: StepModel): CurfewError {
+  const message = `the value that its text begins with begins with '-', which ${type} may take for an option: ${firstLine(text)}`
+  return new CurfewError('invalid_value', message, {
+    hint: "Begin the text with a word of your own, or end the arguments of the runner with '--'.",
+  })
 }

@@ -1,0 +1,66 @@
+/** What is kept of commands: how each ended, and why one did not end well. */
+
+export type TimeoutType = 'agent' | 'command' | 'idle' | 'phase'
+
+export interface StepTimeout {
+  type: TimeoutType
+  command: number
+  commandType: string
+  text: string
+  limitMs: number
+  elapsedMs: number
+  /** What set the limit. */
+  source: string
+  resolution: 'GracefulTermination' | 'ForceTermination'
+  message: string
+  stdout: string
+  stderr: string
+}
+
+export interface StepFailure {
+  code: string
+  command: number
+  commandType: string
+  text: string
+  exitCode: number | null
+  message: string
+  stdout: string
+  stderr: string
+}
+
+/** What became of one command. */
+export interface StepRecord {
+  command: number
+  commandType: string
+  text: string
+  status: 'completed' | 'failed' | 'timed_out' | 'skipped' | 'handled'
+  exitCode: number | null
+  tookMs: number
+  limitMs: number | null
+  source: string
+}
+
+/** Of each stream. */
+const SHOWN_BYTES = 8 * 1024
+
+export function firstLine(text: string): string {
+  const [first = '', ...more] = text.trim().split('\n')
+  return more.length > 0 || first.length > 100 ? `${first.slice(0, 100)}…` : first
+}
+
+export function shown({ stdout, stderr }: { stdout: string; stderr: string }) {
+  return { stdout: endOf(stdout), stderr: endOf(stderr) }
+}
+
+export function failureValue(
+  kind: 'failed' | 'timed_out',
+  { message, stdout, stderr }: { message: string; stdout: string; stderr: string },
+  exitCode: number | null,
+) {
+  return { kind, message, exit_code: exitCode === null ? '' : String(exitCode), output: stderr || stdout }
+}
+
+/** Cut, it begins with an ellipsis. */
+function endOf(text: string): string {
+  return text.length <= SHOWN_BYTES ? text : `…${text.slice(1 - SHOWN_BYTES)}`
+}
