@@ -185,25 +185,32 @@ test(
   },
 )
 
-test('J4: what ended well while the runner was stopped has ended well', LIMIT, async ({ world }) => {
-  const later = '(sleep 5; echo now >> "$MARKS/later") > /dev/null 2>&1 &'
-  const step = `${later} echo now >> "$MARKS/started"; sleep 1`
-  const file = {
-    map: {
-      input: { items: [1] },
-      timeout_config: { timeout_policy: 'per_command', command_timeouts: { shell: 2 } },
-      agent_template: [{ shell: step }],
-    },
-  }
-  const running = world.launch(file)
-  await world.untilMarked('started')
-  running.kill('SIGSTOP')
-  // Its limit, and the two seconds that the store gives the runner, are over when it goes on.
-  await world.untilMarked('later')
-  running.kill('SIGCONT')
-  const { code, json } = await world.ended(running)
-  expect([code, json!.counts.successful]).toEqual([0, 1])
-})
+test(
+  'J4: while the runner was stopped one ended well, and another went past its limit',
+  LIMIT,
+  async ({ world }) => {
+    const later = '(sleep 7; echo now >> "$MARKS/later") > /dev/null 2>&1 &'
+    const file = {
+      map: {
+        input: { items: [1, 100] },
+        timeout_config: {
+          ...{ timeout_policy: 'per_command', command_timeouts: { shell: 3 }, cleanup_grace_period_secs: 1 },
+        },
+        agent_template: [{ shell: `${later} echo now >> "$MARKS/started"; exec sleep \${item}` }],
+      },
+    }
+    const running = world.launch(file)
+    await world.untilMarked('started', 2)
+    running.kill('SIGSTOP')
+    // The limits, and the two seconds that the store gives the runner, are over when it goes on.
+    await world.untilMarked('later')
+    running.kill('SIGCONT')
+    const { code, json } = await world.ended(running)
+    expect([code, json!.status]).toEqual([1, 'completed'])
+    expect(json!.counts).toMatchObject({ total: 2, successful: 1, timedOut: 1 })
+    expect(json!.timeouts).toMatchObject([{ itemId: 'item-1', kind: 'command', limitMs: 3_000 }])
+  },
+)
 
 test(
   'K2: without the process that watches over it, a command is still held to its limit',

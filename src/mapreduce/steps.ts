@@ -234,30 +234,33 @@ export class Steps {
     let stoppedAt = 0
     const { graceMs } = model.map
     const fired = { timeout: null as StepTimeout | null }
+    const overrun = (which: 'limit' | 'idle') => {
+      stoppedAt = this.#clock.monotonic()
+      const ownMs = Math.round(stoppedAt - at)
+      fired.timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, ownMs)
+      // Of what the limit is of: the command, or all of them.
+      const { type, message, source: by, limitMs: ms, elapsedMs } = fired.timeout
+      const event = { ...about, timeoutType: type, limitMs: ms, elapsedMs, source: by, message }
+      this.#note([{ type: 'timeout_occurred', ...event }], graceMs + STORE_AFTER_MS + 1_000)
+    }
     const end = await commands.run(
       { argv, env, cwd, limitMs, idleMs, graceMs, secrets, outputBytes: OUTPUT_BYTES, sweep: 'later' },
       {
         onLimit: () => this.#note([], graceMs + STORE_AFTER_MS + 1_000),
-        onOverrun: (which) => {
-          stoppedAt = this.#clock.monotonic()
-          const ownMs = Math.round(stoppedAt - at)
-          fired.timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, ownMs)
-          // Of what the limit is of: the command, or all of them.
-          const { type, message, source: by, limitMs: ms, elapsedMs } = fired.timeout
-          const event = { ...about, timeoutType: type, limitMs: ms, elapsedMs, source: by, message }
-          this.#note([{ type: 'timeout_occurred', ...event }], graceMs + STORE_AFTER_MS + 1_000)
-        },
+        onOverrun: overrun,
       },
     )
     const tookMs = Math.round(this.#clock.monotonic() - at)
     if (end.type === 'ended') this.#host.printed?.(end)
-    if (fired.timeout && end.type === 'ended' && end.timedOut !== null) {
-      const isForced = end.receipt === 'killed' || end.receipt === 'abandoned'
+    if (end.type === 'ended' && (end.timedOut !== null || isKilledLate(end, limitMs, tookMs))) {
+      // Killed by whoever watches over this process, while it stood still.
+      if (!fired.timeout) overrun('limit')
+      const isForced = end.receipt === 'killed' || end.receipt === 'abandoned' || end.signal === 'SIGKILL'
       const resolution = isForced ? 'ForceTermination' : 'GracefulTermination'
       const afterMs = Math.round(this.#clock.monotonic() - stoppedAt)
       this.#note([{ type: 'timeout_resolved', item: this.#host.item, resolution, tookMs: afterMs }], null)
       this.#record(place, 'timed_out', end.exitCode, tookMs, limit)
-      return { type: 'timed_out', timeout: { ...fired.timeout, resolution, ...shown(end) } }
+      return { type: 'timed_out', timeout: { ...fired.timeout!, resolution, ...shown(end) } }
     }
     if (signal.aborted) return { type: 'stopped' }
     const failure =
@@ -402,6 +405,14 @@ export class Steps {
 }
 
 const NO_GIT = 'commit_required: it does not run in a git repository'
+
+function isKilledLate(
+  { signal }: { signal: string | null },
+  limitMs: number | null,
+  tookMs: number,
+): boolean {
+  return signal === 'SIGKILL' && limitMs !== null && tookMs >= limitMs
+}
 
 /** Values are data: one that a program takes for an option would tell it what to do. */
 function isOption({ type, text }: StepModel): CurfewError {

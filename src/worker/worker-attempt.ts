@@ -157,6 +157,12 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
 
   /** A limit is over here and nobody has said so: it may have been moved, or the store is out of reach. */
   async #overdue(kind: 'execution' | 'total'): Promise<void> {
+    // After a while in which this process stood still its commands' own limits are over too, and move this one.
+    for (let turns = 0; turns < 2; turns++) {
+      await new Promise<void>((resolve) => this.#host.clock.endOfTurn(resolve))
+    }
+    if (this.#stopping || this.#hasEnded) return
+    this.#sendNote()
     const answer = await this.#askLimits()
     if (this.#stopping || this.#hasEnded) return
     if (answer?.type === 'limits') return this.setLimits(answer)
