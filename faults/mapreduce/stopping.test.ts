@@ -189,7 +189,8 @@ test(
   'J4: while the runner was stopped one ended well, and another went past its limit',
   LIMIT,
   async ({ world }) => {
-    const later = '(sleep 7; echo now >> "$MARKS/later") > /dev/null 2>&1 &'
+    // Before the process that watches over the runner takes it for dead, five seconds after it was stopped.
+    const later = '(sleep 4; echo now >> "$MARKS/later") > /dev/null 2>&1 &'
     const file = {
       map: {
         input: { items: [1, 100] },
@@ -208,7 +209,7 @@ test(
     const { code, json } = await world.ended(running)
     expect([code, json!.status]).toEqual([1, 'completed'])
     expect(json!.counts).toMatchObject({ total: 2, successful: 1, timedOut: 1 })
-    expect(json!.timeouts).toMatchObject([{ itemId: 'item-1', kind: 'command', limitMs: 3_000 }])
+    expect(json!.timeouts).toMatchObject([{ itemId: 'item-1', kind: 'command', limitMs: 1_000 }])
   },
 )
 
