@@ -193,9 +193,9 @@ test(
     const later = '(sleep 4; echo now >> "$MARKS/later") > /dev/null 2>&1 &'
     const file = {
       map: {
-        input: { items: [1, 100] },
+        input: { items: [0.7, 100] },
         timeout_config: {
-          ...{ timeout_policy: 'per_command', command_timeouts: { shell: 3 }, cleanup_grace_period_secs: 1 },
+          ...{ timeout_policy: 'per_command', command_timeouts: { shell: 1 }, cleanup_grace_period_secs: 1 },
         },
         agent_template: [{ shell: `${later} echo now >> "$MARKS/started"; exec sleep \${item}` }],
       },
