@@ -61,6 +61,13 @@ export const CONTENDERS: Record<string, ContenderEntry> = {
     load: async () => (await import('./contenders/graphile-worker.ts')).openGraphileWorker,
     loadCluster: async () => (await import('./contenders/graphile-worker.ts')).graphileCluster,
   },
+  'graphile-worker-plain': {
+    store: 'postgres',
+    kind: 'peer',
+    takesPartIn: ['cluster'],
+    load: noTasks,
+    loadCluster: async () => (await import('./contenders/graphile-worker.ts')).graphilePlainCluster,
+  },
   'pg-boss': {
     store: 'postgres',
     kind: 'peer',

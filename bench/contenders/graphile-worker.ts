@@ -76,31 +76,39 @@ export const openGraphileWorker: OpenSession = async ({ store, purpose, concurre
 /** Jobs that are stored in one call; more of them make a statement of many megabytes. */
 const AT_ONCE = 10_000
 
-export const graphileCluster: ClusterContender = {
-  work: async ({ store }, handler) => {
-    const { run, Logger } = await importPeer<GraphileWorker>('graphile-worker')
-    const runner = await run({
-      preset: { worker: { connectionString: store, ...FASTEST } },
-      taskList: { noop: async () => handler() },
-      logger: new Logger(() => () => {}),
-      noHandleSignals: true,
-    })
-    return { close: () => runner.stop() }
-  },
-  connect: async ({ store }) => {
-    const { makeWorkerUtils, Logger } = await importPeer<GraphileWorker>('graphile-worker')
-    const logger = new Logger(() => () => {})
-    const utils = await makeWorkerUtils({ connectionString: store, maxPoolSize: 2, logger })
-    await utils.migrate()
-    return {
-      schedule: async (count) => {
-        const specs = numbers(count).map((n) => ({ identifier: 'noop', payload: { n } }))
-        for (let i = 0; i < count; i += AT_ONCE) await utils.addJobs(specs.slice(i, i + AT_ONCE))
-      },
-      close: async () => {
-        await utils.release()
-      },
-    }
-  },
-  unfinished: UNFINISHED,
+/** As many jobs at a time, each fetched and ended by itself, as it does unless it is told otherwise. */
+const PLAIN = { concurrentJobs: 24, maxPoolSize: 25 }
+
+export const graphileCluster = clusterOf(FASTEST)
+export const graphilePlainCluster = clusterOf(PLAIN)
+
+function clusterOf(settings: object): ClusterContender {
+  return {
+    work: async ({ store }, handler) => {
+      const { run, Logger } = await importPeer<GraphileWorker>('graphile-worker')
+      const runner = await run({
+        preset: { worker: { connectionString: store, ...settings } },
+        taskList: { noop: async () => handler() },
+        logger: new Logger(() => () => {}),
+        noHandleSignals: true,
+      })
+      return { close: () => runner.stop() }
+    },
+    connect: async ({ store }) => {
+      const { makeWorkerUtils, Logger } = await importPeer<GraphileWorker>('graphile-worker')
+      const logger = new Logger(() => () => {})
+      const utils = await makeWorkerUtils({ connectionString: store, maxPoolSize: 2, logger })
+      await utils.migrate()
+      return {
+        schedule: async (count) => {
+          const specs = numbers(count).map((n) => ({ identifier: 'noop', payload: { n } }))
+          for (let i = 0; i < count; i += AT_ONCE) await utils.addJobs(specs.slice(i, i + AT_ONCE))
+        },
+        close: async () => {
+          await utils.release()
+        },
+      }
+    },
+    unfinished: UNFINISHED,
+  }
 }

@@ -271,3 +271,20 @@ test('H3: of two retries at once the second is refused', LIMIT, async ({ world }
   expect(await first.exited).toBe(130)
   expect(world.alive()).toEqual([])
 })
+
+test('G1: timeouts stats counts what started, completed and timed out', LIMIT, async ({ world }) => {
+  const { json } = await world.run({
+    map: {
+      input: { items: [1, 2, 3, 4] },
+      agent_timeout_secs: 2,
+      timeout_config: { cleanup_grace_period_secs: 1 },
+      agent_template: [{ shell: `test \${item} != 3 || { ${HANG}; }` }],
+    },
+  })
+  const stats = await world.curfew(['timeouts', 'stats', json!.jobId, '--json'])
+  expect(JSON.parse(stats.stdout)).toMatchObject({
+    ...{ agents_started: 4, agents_completed: 3, timeouts_occurred: 1, timeout_rate_percent: 25 },
+    ...{ by_type: { agent: 1 }, by_command_type: { shell: 1 } },
+  })
+  expect(JSON.parse(stats.stdout).average_execution_time_secs).toBeGreaterThan(0)
+})
