@@ -363,7 +363,7 @@ describe('what is refused', () => {
     try {
       const message = async (started: Promise<unknown>) => (await errorOf(started, CurfewError)).message
       expect(await message(curfew.start(one, null, { retries: 3 } as never))).toBe(
-        "workflow one: 'retries' is not an option; there are key, timeout, trace",
+        "workflow one: 'retries' is not an option; there are id, key, timeout, trace",
       )
       const both = workflow({
         name: 'both',
