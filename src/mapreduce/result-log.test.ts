@@ -59,3 +59,33 @@ test('lines that are no results are passed over', () => {
   appendFileSync(file, 'rubbish\n{"id":7}\n[]\n')
   expect([...open().ids()]).toEqual(['item-0'])
 })
+
+test('a line that could not be written whole goes before the next one is', () => {
+  const log = open()
+  log.add(result('item-0'))
+  // As much of it as there was space for.
+  appendFileSync(file, '{"id":"item-1","na')
+  log.add(result('item-2'))
+  log.add(result('item-3'))
+  for (const one of [log, open()]) {
+    expect([...one.ids()]).toEqual(['item-0', 'item-2', 'item-3'])
+    for (const id of one.ids()) expect(one.get(id)).toEqual(result(id))
+  }
+})
+
+test('results larger than what is read at once are found, each where it is', () => {
+  const log = open()
+  // Of two and three bytes a character, so that one is cut wherever a piece ends.
+  const long = (times: number) => 'ä€'.repeat(times)
+  const names = [long(10), long(700_000), 'short', long(210_000), '', long(90_000)]
+  for (const [n, name] of names.entries()) log.add(result(`item-${n}`, name))
+  appendFileSync(file, `{"id":"item-0","name":"${long(500_000)}`)
+  const again = open()
+  expect([...again.ids()]).toHaveLength(names.length)
+  for (const [n, name] of names.entries()) expect(again.get(`item-${n}`)?.name === name).toBe(true)
+  again.add(result('item-0', 'later'))
+  expect([...open().ids()].map((id) => open().get(id)?.name.length)).toEqual([
+    'later'.length,
+    ...names.slice(1).map(({ length }) => length),
+  ])
+})

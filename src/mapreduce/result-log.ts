@@ -2,13 +2,16 @@
  * What became of the items of a run, one line each, in one file that only grows: a file for each item would cost more
  * than a short command. Of several lines about one item the last counts; a line that a crash cut off counts for nothing.
  */
-import { closeSync, existsSync, openSync, readFileSync, readSync, truncateSync, writeSync } from 'node:fs'
+import { closeSync, existsSync, fstatSync, ftruncateSync, openSync, readSync, writeFileSync } from 'node:fs'
 import type { ItemResult } from './run-folder.ts'
 
 interface Place {
   offset: number
   length: number
 }
+
+const CHUNK_BYTES = 1024 * 1024
+const LINE_BREAK = 10
 
 export class ResultLog {
   readonly #file: string
@@ -36,7 +39,10 @@ export class ResultLog {
 
   add(result: ItemResult): void {
     const line = Buffer.from(`${JSON.stringify(result)}\n`)
-    for (let at = 0; at < line.length; ) at += writeSync(this.#open(), line, at)
+    const opened = this.#open()
+    // A part of a line: its process died, or the disk had no space for all of it.
+    if (fstatSync(opened).size > this.#end) ftruncateSync(opened, this.#end)
+    writeFileSync(opened, line)
     this.#places.set(result.id, { offset: this.#end, length: line.length - 1 })
     this.#end += line.length
   }
@@ -51,21 +57,38 @@ export class ResultLog {
     return this.#opened
   }
 
+  /** In pieces: the file may be larger than what can be read at once. */
   #read(): void {
-    const bytes = readFileSync(this.#file)
-    for (let next = bytes.indexOf(10); next !== -1; next = bytes.indexOf(10, this.#end)) {
-      const id = idIn(bytes.toString('utf8', this.#end, next))
-      if (id !== null) this.#places.set(id, { offset: this.#end, length: next - this.#end })
-      this.#end = next + 1
+    const opened = openSync(this.#file, 'r')
+    try {
+      const chunk = Buffer.allocUnsafe(CHUNK_BYTES)
+      let begun: Buffer[] = []
+      for (let got = readSync(opened, chunk); got > 0; got = readSync(opened, chunk)) {
+        const read = chunk.subarray(0, got)
+        let from = 0
+        for (let next = read.indexOf(LINE_BREAK); next !== -1; next = read.indexOf(LINE_BREAK, from)) {
+          this.#found(Buffer.concat([...begun, read.subarray(from, next)]))
+          begun = []
+          from = next + 1
+        }
+        begun.push(Buffer.from(read.subarray(from)))
+      }
+    } finally {
+      closeSync(opened)
     }
-    if (this.#end < bytes.length) truncateSync(this.#file, this.#end)
+  }
+
+  #found(line: Buffer): void {
+    const id = idIn(line)
+    if (id !== null) this.#places.set(id, { offset: this.#end, length: line.length })
+    this.#end += line.length + 1
   }
 }
 
 /** Null where it is no result. */
-function idIn(line: string): string | null {
+function idIn(line: Buffer): string | null {
   try {
-    const { id } = JSON.parse(line) as { id?: unknown }
+    const { id } = JSON.parse(line.toString('utf8')) as { id?: unknown }
     return typeof id === 'string' ? id : null
   } catch {
     return null // somebody else wrote into it
