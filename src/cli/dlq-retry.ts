@@ -1,9 +1,11 @@
 /** `curfew dlq retry JOB [ITEM…]`: works on dead letters once more, in a run of its own. */
 import { Command } from 'commander'
 import { durationMs } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
 import { IdSource } from '../core/id.ts'
 import { MAX_CONCURRENCY } from '../core/limits.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
+import type { DeadLetter } from '../curfew.ts'
 import { addSettings, loadConfig } from './config.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
 import { errorTypeOf, errorTypeOption, itemsOf } from './dlq-options.ts'
@@ -51,9 +53,21 @@ Refused (exit 1) while another retry works on one of them. Otherwise it exits as
         .claim(jobId, { ...choice, retryId })
         .finally(() => engine.close())
       const json = flags.json === true
-      await retryLetters(io, { jobId, letters, retryId, flags: { ...rest, ...maxParallel }, json })
+      const whole = withItems(io, letters)
+      await retryLetters(io, { jobId, letters: whole, retryId, flags: { ...rest, ...maxParallel }, json })
     },
   )
+}
+
+/** Without its item there is nothing to work on. */
+function withItems(io: Io, letters: readonly DeadLetter[]): DeadLetter[] {
+  const whole = letters.filter(({ body }) => body.eligible !== false)
+  const cut = letters.filter((letter) => !whole.includes(letter)).map(({ itemId }) => itemId)
+  if (cut.length === 0) return whole
+  const message = `${cut.join(', ')}: too large for a dead letter, so that it cannot be tried again from it`
+  if (whole.length === 0) throw new CurfewError('not_eligible', message)
+  io.stderr.write(`${message}\n`)
+  return whole
 }
 
 /** A number alone is seconds, as in the file. */
