@@ -114,7 +114,7 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
       summary.notes.push(
         `${retrying.length} items that timed out were not tried again: the map phase was over.`,
       )
-    if (ended) for (const left of await run.end()) summary.notes.push(`A work folder is left: ${left}`)
+    if (ended) summary.notes.push(...(await run.end()))
     display.close()
     printSummary(io, summary, json)
   } finally {
@@ -140,8 +140,7 @@ async function toItsEnd(
     times: { deadlineAt: number | null }
   },
 ): Promise<Ended | null> {
-  const { config, place, display, signal, times } = options
-  let { first } = options
+  const { config, place, display, signal, times, first } = options
   const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
   // One more for what is not an item.
   const only = { queue: run.queue, concurrency: run.model.map.maxParallel + 1 }
@@ -174,8 +173,6 @@ async function toItsEnd(
     for (;;) {
       const here = worker === null ? only : { ...only, concurrency: 0 }
       const engine = await openEngine(io, { config, place, definitions, only: here, ...(first && { first }) })
-      // It is done: whoever has the store next has it too.
-      first = undefined
       let isLeft = false
       try {
         const ended = await work(engine).catch(async (error: unknown) => {

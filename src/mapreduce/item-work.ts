@@ -2,11 +2,12 @@
  * One attempt at one item: its folder, its commands within their limits, its commits merged back, and what is kept of
  * it. Making and putting away the folder is not charged to anybody's limit.
  */
+import { assert } from '../core/errors.ts'
 import { HandlerError } from '../core/failure.ts'
-import { MAX_LETTER_BYTES } from '../core/limits.ts'
-import type { CommandEvent, DeadLetterBody, DeadLetterNote } from '../core/note.ts'
+import type { CommandEvent } from '../core/note.ts'
 import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
+import { letterOf } from './item-letter.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
 import type { ItemAttempt, ItemResult, ItemStatus, RunItem } from './run-folder.ts'
 import type { Budget, StepsEnd } from './steps.ts'
@@ -67,8 +68,8 @@ class ItemWork {
     live.itemBegins({ ...about, startedAt: clock.wall(), command: null })
     const startedAt = clock.wall()
     try {
-      const merging = this.#run.folder.result(id)?.merging === true ? await this.#goOnMerging() : null
-      if (merging) return merging
+      const before = this.#run.folder.result(id)
+      if (before?.merging) return await this.#goOnMerging(before, before.merging.head)
       const folders = await this.#run.folders()
       const folder = await folders.create(id)
       return await this.#inFolder(folder, budget)
@@ -154,8 +155,10 @@ class ItemWork {
       made.status = map.action === 'skip' ? 'skipped' : 'timed_out'
       made.timeout = end.timeout
     } else {
-      this.#writeMerging(made, captures)
-      const failure = await this.#mergeBack()
+      const folders = await this.#run.folders()
+      const head = await folders.headOf(this.#item.id).catch(() => null) // why is told by the merge
+      this.#writeMerging(made, captures, head)
+      const failure = await this.#mergeBack(head)
       if (failure) Object.assign(made, { status: 'failed', failure })
     }
     made.kept = await this.#putAway(end.type === 'timed_out')
@@ -170,31 +173,28 @@ class ItemWork {
   }
 
   /** Its commands are through: whatever happens now, they are not run again. */
-  #writeMerging(made: ItemAttempt, captures: Record<string, string>): void {
+  #writeMerging(made: ItemAttempt, captures: Record<string, string>, head: string | null): void {
     if (this.#run.folder.record.base === null) return
     const { id, name } = this.#item
     const attempts = [...this.#earlier, made]
     const { tookMs } = made
-    this.#run.folder.setResult({ id, name, status: 'successful', tookMs, attempts, captures, merging: true })
+    const merging = { head }
+    this.#run.folder.setResult({ id, name, status: 'successful', tookMs, attempts, captures, merging })
   }
 
-  /** A process died while it merged: what is in the folder is merged, and where there is none it was. */
-  async #goOnMerging(): Promise<ItemOutput | null> {
-    const { id } = this.#item
+  /** A process died while it merged, before or after it had: its folder may be gone, and not be removed by it. */
+  async #goOnMerging(before: ItemResult, head: string | null): Promise<ItemOutput> {
     const made = this.#earlier.pop()
-    const before = this.#run.folder.result(id)
-    if (!made || !before) return null
-    if (this.#run.folder.workFolders().includes(id)) {
-      const failure = await this.#mergeBack()
-      if (failure) Object.assign(made, { status: 'failed', failure })
-      made.kept = await this.#putAway()
-    }
+    assert(made !== undefined, 'what is merged has been made')
+    const failure = await this.#mergeBack(head)
+    if (failure) Object.assign(made, { status: 'failed', failure })
+    made.kept = await this.#putAway()
     return this.#conclude(made, before.captures)
   }
 
-  async #mergeBack(): Promise<{ code: string; message: string } | null> {
+  async #mergeBack(head: string | null): Promise<{ code: string; message: string } | null> {
     const { id } = this.#item
-    const merged = await (await this.#run.folders()).mergeBack(id)
+    const merged = await (await this.#run.folders()).mergeBack(id, head)
     if (merged.type === 'nothing' || merged.type === 'merged') return null
     const kept = merged.branch === null ? '' : `; they are kept in branch ${merged.branch}`
     const message =
@@ -281,76 +281,4 @@ class ItemWork {
     if (!this.#run.model.map.monitoring || events.length === 0) return
     void this.#attempt.commands.note({ events, letters: [] })
   }
-}
-
-/** Null: there is nothing to say of it. */
-export function letterOf(
-  run: MapreduceRun,
-  item: RunItem,
-  result: ItemResult,
-  message: string | null,
-): DeadLetterNote | null {
-  const { retryOf } = run.folder.record
-  const jobId = retryOf ?? run.jobId
-  const { status, attempts } = result
-  // One that timed out may be in the dead letters, from an earlier session.
-  if (status !== 'failed' && status !== 'timed_out')
-    return retryOf === null && attempts.length === 1 ? null : { jobId, itemId: item.id, letter: null }
-  const last = attempts.at(-1)
-  const timeout = last?.timeout
-  const failure = last?.failure ?? null
-  const isConflict = failure?.code === 'merge_conflict' || failure?.code === 'merge_refused'
-  const letter: DeadLetterBody = {
-    errorType: timeout ? 'timeout' : isConflict ? 'conflict' : failure?.code === 'lost' ? 'lost' : 'failure',
-    message: message ?? 'it failed',
-    item: item.item,
-    name: item.name,
-    file: run.folder.record.file,
-    eligible: true,
-    timeout: timeout
-      ? {
-          ...{ kind: timeout.type, commandIndex: timeout.command, commandType: timeout.commandType },
-          ...{ limitMs: timeout.limitMs, elapsedMs: timeout.elapsedMs, source: timeout.source },
-          resolution: timeout.resolution,
-        }
-      : null,
-    failure: failure && { code: failure.code, message: failure.message },
-    partial: { steps: last?.steps ?? [], captures: result.captures, kept: last?.kept ?? null },
-    output: { stdout: outputOf(last, 'stdout'), stderr: outputOf(last, 'stderr') },
-    history: [...(item.history ?? []), ...attempts.map((one) => ({ jobId: run.jobId, ...one }))],
-  }
-  return { jobId, itemId: item.id, letter: fitting(letter) }
-}
-
-/** What a store takes: the output of old attempts goes first, then what was captured, then the item itself. */
-function fitting(letter: DeadLetterBody): DeadLetterBody {
-  const fits = () => Buffer.byteLength(JSON.stringify(letter)) <= MAX_LETTER_BYTES
-  if (fits()) return letter
-  const { history, partial } = letter as unknown as { history: object[]; partial: { captures: unknown } }
-  for (const [i, one] of history.entries()) {
-    history[i] = withoutOutput(one)
-    if (fits()) return letter
-  }
-  partial.captures = CUT
-  if (fits()) return letter
-  letter.item = CUT
-  // A retry would have nothing to work on.
-  letter.eligible = false
-  while (!fits() && history.length > 1) history.shift()
-  return letter
-}
-
-const CUT = { cut: 'it is too large for a dead letter' }
-
-function withoutOutput(attempt: object): object {
-  const drop = (key: string, value: unknown) => (key === 'stdout' || key === 'stderr' ? undefined : value)
-  return JSON.parse(JSON.stringify(attempt, drop)) as object
-}
-
-function outputOf(attempt: ItemAttempt | undefined, stream: 'stdout' | 'stderr'): string {
-  const failure = attempt?.failure
-  return (
-    attempt?.timeout?.[stream] ??
-    (failure && stream in failure ? (failure as Record<string, string>)[stream]! : '')
-  )
 }

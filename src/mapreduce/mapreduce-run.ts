@@ -254,19 +254,26 @@ export class MapreduceRun {
     while (this.#cleanUps.size > 0) await Promise.all(this.#cleanUps)
   }
 
-  /** The run has ended: what it left, with what could not be put away before, goes. What stays is told. */
+  /**
+   * The run has ended: what it left, with what could not be put away before, goes. What stays is told, for people.
+   * Never rejects: what the run came to does not change for it.
+   */
   async end(): Promise<string[]> {
     const left: string[] = []
-    const items = this.folder.items()
-    for (const name of this.folder.workFolders()) {
-      const { failed } = items?.has(name)
-        ? await this.#removeItem(name)
-        : await removeAside(path.join(this.folder.worktrees, name))
-      if (failed !== null) left.push(`${name}: ${failed}`)
+    try {
+      const items = this.folder.items()
+      for (const name of this.folder.workFolders()) {
+        const { failed } = items?.has(name)
+          ? await this.#removeItem(name)
+          : await removeAside(path.join(this.folder.worktrees, name))
+        if (failed !== null) left.push(`A work folder is left: ${name}: ${failed}`)
+      }
+      // A retry has none of its own: they are those of the run it retries.
+      const hasLetters = this.live.bad > 0 && this.folder.record.retryOf === null
+      this.folder.end(this.clock.wall(), { hasLetters })
+    } catch (error) {
+      left.push(`The folder of the run is left: ${this.folder.path}: ${(error as Error).message}`)
     }
-    // A retry has none of its own: they are those of the run it retries.
-    const hasLetters = this.live.bad > 0 && this.folder.record.retryOf === null
-    this.folder.end(this.clock.wall(), { hasLetters })
     return left
   }
 

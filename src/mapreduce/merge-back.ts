@@ -5,7 +5,7 @@
  */
 import { CurfewError } from '../core/errors.ts'
 import { gitFailed } from './git.ts'
-import { countCommits, headOf, writeCommit } from './kept-work.ts'
+import { countCommits, writeCommit } from './kept-work.ts'
 import type { Repository } from './repository.ts'
 import { commitOf, isAncestor, nameCommit } from './repository.ts'
 
@@ -21,7 +21,8 @@ export type MergeOutcome =
 export interface MergedItem {
   jobId: string
   itemId: string
-  gitDir: string | null
+  /** Its last commit; null where it is not known any more. */
+  head: string | null
   base: string
 }
 
@@ -32,9 +33,8 @@ const BRANCHES = 'refs/heads/'
 
 /** Never rejects: what goes wrong is `refused`. To be called in the turn for merging. */
 export async function mergeItem(repository: Repository, item: MergedItem): Promise<MergeOutcome> {
-  let head: string | null = null
+  const { head } = item
   try {
-    head = await headOf(repository, item.gitDir)
     if (head === null)
       throw new CurfewError('git_failed', 'its commits cannot be found: its worktree is gone')
     return await merge(repository, item, head)

@@ -5,7 +5,6 @@
 import {
   closeSync,
   existsSync,
-  linkSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -13,10 +12,10 @@ import {
   renameSync,
   rmSync,
   writeFileSync,
-  writeSync,
 } from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { CurfewError } from '../core/errors.ts'
 import type { SelectedItem } from '../definitions/item-selection.ts'
 import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
@@ -76,8 +75,8 @@ export interface ItemResult {
   attempts: ItemAttempt[]
   /** What its commands captured. */
   captures: Record<string, unknown>
-  /** Its commands are through, and its commits are being merged. */
-  merging?: boolean
+  /** Its commands are through, and its commits, up to this one, are being merged. */
+  merging?: { head: string | null }
 }
 
 /** An item, and of a retried one what it went through before. */
@@ -142,8 +141,10 @@ export class RunFolder {
     try {
       folder.#lock()
     } catch (error) {
-      if (error instanceof CurfewError && error.code === 'in_use') return null
-      throw error
+      const { code } = error as { code?: string }
+      if (code === 'in_use') return null
+      // What has no folder is gone on with by nobody.
+      if (code !== 'ENOENT') throw error
     }
     try {
       return await work()
@@ -232,10 +233,10 @@ export class RunFolder {
     try {
       let between = '['
       for (const one of list) {
-        writeSync(opened, `${between}${JSON.stringify(one)}`)
+        writeFileSync(opened, `${between}${JSON.stringify(one)}`)
         between = ',\n'
       }
-      writeSync(opened, between === '[' ? '[]\n' : ']\n')
+      writeFileSync(opened, between === '[' ? '[]\n' : ']\n')
     } finally {
       closeSync(opened)
     }
@@ -282,36 +283,17 @@ export class RunFolder {
     return this.#results
   }
 
-  /** By a process that is not there any more it does not count. */
+  /** By a process that is not there any more it does not count. One at a time looks whose it is, and takes it. */
   #lock(): void {
-    const lock = path.join(this.path, LOCK)
-    const own = `${lock}.${process.pid}`
-    writeFileSync(own, JSON.stringify({ pid: process.pid, startTime: startTimeOf(process.pid) }))
+    const turn = new DatabaseSync(`${path.dirname(this.path)}.lock`, { timeout: TURN_WITHIN_MS })
     try {
-      for (;;) {
-        try {
-          linkSync(own, lock)
-          this.#isLocked = true
-          return
-        } catch (error) {
-          if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-        }
-        const holder = holderOf(lock)
-        if (holder && isAlive(holder.pid, holder.startTime)) throw inUse(this.record.jobId, holder.pid)
-        // Moved away, not removed: of two that found it stale one takes what it found.
-        const stale = `${own}.stale`
-        try {
-          renameSync(lock, stale)
-        } catch (error) {
-          if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-          continue
-        }
-        const moved = holderOf(stale)
-        if (moved && isAlive(moved.pid, moved.startTime)) putBack(stale, lock)
-        rmSync(stale, { force: true })
-      }
+      turn.exec('BEGIN EXCLUSIVE')
+      const holder = holderOf(path.join(this.path, LOCK))
+      if (holder && isAlive(holder.pid, holder.startTime)) throw inUse(this.record.jobId, holder.pid)
+      this.#write(LOCK, { pid: process.pid, startTime: startTimeOf(process.pid) })
+      this.#isLocked = true
     } finally {
-      rmSync(own, { force: true })
+      turn.close()
     }
   }
 
@@ -343,6 +325,8 @@ export class RunFolder {
 }
 
 const LOCK = 'runner.lock'
+/** Looking at it takes no time; whoever does may be slow to get on. */
+const TURN_WITHIN_MS = 10_000
 
 function holderOf(lock: string): { pid: number; startTime: number } | null {
   try {
@@ -358,15 +342,6 @@ function parse<T>(file: string, text: string): T {
   } catch (error) {
     const message = `${file} is not as it was written: ${(error as Error).message}`
     throw new CurfewError('broken_run', message, { fields: { file }, cause: error })
-  }
-}
-
-/** Where another one has it by now, that one looks again who holds it. */
-function putBack(stale: string, lock: string): void {
-  try {
-    linkSync(stale, lock)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   }
 }
 

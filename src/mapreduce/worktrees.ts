@@ -165,13 +165,16 @@ export class ItemFolders {
     }
   }
 
-  /** One at a time, into whatever the main checkout is at. Changes that are not committed are not merged. Never rejects. */
-  async mergeBack(itemId: string): Promise<MergeOutcome> {
+  /**
+   * One at a time, into whatever the main checkout is at. Changes that are not committed are not merged. Never rejects.
+   * With `known`, its last commit, its folder need not be there any more.
+   */
+  async mergeBack(itemId: string, known: string | null = null): Promise<MergeOutcome> {
     if (this.#pinned === null) return { type: 'nothing' }
     const { repository, base } = this.#pinned
     try {
-      const gitDir = await this.#gitDirOf(itemId)
-      const item = { jobId: this.#jobId, itemId, gitDir, base }
+      const head = known ?? (await this.headOf(itemId))
+      const item = { jobId: this.#jobId, itemId, head, base }
       return await repository.merging.take(() => mergeItem(repository, item))
     } catch (error) {
       return { type: 'refused', branch: null, message: (error as Error).message }
