@@ -62,7 +62,7 @@ Exits as "curfew run" does.`,
     }
     const json = flags.json === true
     const timeoutMs = flags.timeout === undefined ? null : durationMs(flags.timeout, '--timeout')
-    const first = timeoutMs === null ? null : (client: Client) => limitFromNow(io, client, id, timeoutMs)
+    const first = timeoutMs === null ? null : limitFromNow(io, id, timeoutMs)
     if (RunFolder.exists(runsFolder(io.env), id)) {
       const folder = RunFolder.open(runsFolder(io.env), id)
       const { retryTimeouts = false } = flags
@@ -102,14 +102,23 @@ async function refuseWithoutFolder(io: Io, client: Client, id: string): Promise<
   })
 }
 
-/** Its deadline may be over already, and fires as soon as somebody works on the store: this comes before. */
-async function limitFromNow(io: Io, client: Client, id: string, timeoutMs: number): Promise<void> {
-  const { deadlineAt, status } = await handleOf(client, id).view()
-  if (isEnded(status)) return
-  if (deadlineAt === null) throw usageError(`--timeout: ${id} has no limit that could be moved`)
-  const byMs = io.clock.wall() + timeoutMs - deadlineAt
-  if (byMs <= 0) throw usageError(`--timeout: ${id} has more time left than ${formatDuration(timeoutMs)}`)
-  await handleOf(client, id).extend(Math.ceil(byMs))
+/**
+ * Its deadline may be over already, and fires as soon as somebody works on the store: this comes before. Asked again of
+ * whoever has the store next, it moves nothing.
+ */
+function limitFromNow(io: Io, id: string, timeoutMs: number): (client: Client) => Promise<void> {
+  const endsAt = io.clock.wall() + timeoutMs
+  let isDone = false
+  return async (client) => {
+    if (isDone) return
+    const { deadlineAt, status } = await handleOf(client, id).view()
+    if (isEnded(status)) return
+    if (deadlineAt === null) throw usageError(`--timeout: ${id} has no limit that could be moved`)
+    const byMs = endsAt - deadlineAt
+    if (byMs <= 0) throw usageError(`--timeout: ${id} has more time left than ${formatDuration(timeoutMs)}`)
+    await handleOf(client, id).extend(Math.ceil(byMs))
+    isDone = true
+  }
 }
 
 function setAgentTimeout(io: Io, folder: RunFolder, text: string | undefined): void {

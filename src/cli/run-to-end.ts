@@ -32,7 +32,10 @@ export interface RunToEnd {
   cancelsOthers: boolean
   /** What is run here is of this queue alone. */
   only?: { queue: string; concurrency: number }
-  /** Done before anything fires, where this process takes the store; else as soon as it can be. */
+  /**
+   * Done before anything fires, where this process takes the store; else as soon as it can be. Asked of each that has
+   * the store, one after the other.
+   */
   first?: (client: Client) => Promise<void>
 }
 
