@@ -108,16 +108,17 @@ export class RunFolder {
 
   static create(runs: string, record: RunRecord): RunFolder {
     const folder = path.join(runs, record.jobId)
+    const made = new RunFolder(folder, record)
     try {
       for (const part of ['files', 'worktrees'])
         mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
-      const made = new RunFolder(folder, record)
       made.#lock()
       made.save()
       return made
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      if (code === undefined) throw error
+      if (code === undefined || error instanceof CurfewError) throw error
+      if (existsSync(folder)) made.discard()
       throw new CurfewError('state_folder', `the folder of the run, ${folder}, cannot be made (${code})`, {
         hint: `Free some space, or set ${STATE_VARIABLE} to a folder that can be written.`,
         fields: { folder },

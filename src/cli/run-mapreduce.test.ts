@@ -1,0 +1,60 @@
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { curfew } from './fixtures/test-io.ts'
+
+const PIPELINE = `name: drinks
+mode: mapreduce
+map:
+  input: { items: [tea] }
+  agent_template: [{ shell: 'echo "\${item}"' }]
+`
+
+let home: string
+let cwd: string
+beforeEach(async () => {
+  home = await mkdtemp(path.join(tmpdir(), 'curfew-cli-'))
+  cwd = path.join(home, 'here')
+  await mkdir(cwd)
+  await writeFile(path.join(cwd, 'drinks.yml'), PIPELINE)
+})
+afterEach(() => rm(home, { recursive: true, force: true }))
+
+const run = (state: string, ...args: string[]) =>
+  curfew(['run', 'drinks.yml', '--no-worktrees', '--json', ...args], {
+    ...{ cwd, env: { PATH: process.env.PATH ?? '', HOME: home, CURFEW_STATE_DIR: state } },
+  })
+
+test('--concurrency is refused with what is meant, and nothing is begun', async () => {
+  const state = path.join(home, 'state')
+  const { code, err } = await run(state, '--concurrency', '4')
+  expect([code, JSON.parse(err).error]).toMatchObject([2, { code: 'usage' }])
+  expect(err).toContain('max_parallel')
+  expect([await readdir(home), await readdir(cwd)]).toEqual([['here'], ['drinks.yml']])
+})
+
+test('a state folder that cannot be made is named, with what to do, and nothing is begun', async () => {
+  const file = path.join(home, 'a file')
+  await writeFile(file, '')
+  const { code, err } = await run(path.join(file, 'state'))
+  expect([code, JSON.parse(err).error]).toMatchObject([
+    1,
+    {
+      code: 'state_folder',
+      message: expect.stringMatching(
+        /^the folder of the run, .*a file\/state\/runs\/w_\w+, cannot be made \(ENOTDIR\)/,
+      ),
+      hint: expect.stringContaining('CURFEW_STATE_DIR'),
+    },
+  ])
+  expect(await readdir(cwd)).toEqual(['drinks.yml'])
+})
+
+test('a state folder in which nothing can be written is told in the same way', async () => {
+  const state = path.join(home, 'state')
+  await mkdir(path.join(state, 'runs.lock'), { recursive: true })
+  const { code, err } = await run(state)
+  expect([code, JSON.parse(err).error]).toMatchObject([1, { code: 'state_folder' }])
+  expect(await readdir(path.join(state, 'runs'))).toEqual([])
+})
