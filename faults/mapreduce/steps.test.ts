@@ -190,6 +190,75 @@ describe('steps', () => {
     expect(asked).toBe(after)
     expect(asked).not.toBe(world.top)
   })
+
+  test.concurrent('what cannot be run as it stands fails its item and no other', async ({ world }) => {
+    world.program('ask', '#!/bin/sh\nprintf "%s|" "$@" >> "$MARKS/asked"\n')
+    // Files cannot be written in the folder of this one.
+    world.write('.gitattributes', '*.txt filter=picky\n')
+    world.commit('A filter')
+    world.git('config', 'filter.picky.required', 'true')
+    world.git('config', 'filter.picky.clean', 'cat')
+    world.git('config', 'filter.picky.smudge', 'case "$PWD" in */item-0) exit 1 ;; *) cat ;; esac')
+    const steps = {
+      fine: [{ safe: '${item.text}' }, { ask: '-x${item.text}' }],
+      option: [{ ask: '${item.text}' }],
+      captures: [
+        { shell: 'echo here', capture: 'HOME' },
+        { shell: 'echo "${MARKS} ${HOME} $(basename "$MARKS")" >> "$MARKS/captured"; test -d "$HOME"' },
+      ],
+      big: [
+        ...['one', 'two', 'three'].map((capture) => ({ shell: 'yes | head -c 100000', capture })),
+        { shell: 'exit 5' },
+      ],
+    }
+    const ran = await world.run({
+      runners: { ask: ['ask'], safe: ['ask', '--'] },
+      // To be named like a variable of the environment changes nothing for the shell.
+      setup: [{ shell: 'echo before', capture: 'MARKS' }],
+      map: {
+        input: { items: ['folder', ...Object.keys(steps)].map((name) => ({ name, text: '--help' })) },
+        agent_template: Object.entries(steps).flatMap(([name, own]) =>
+          own.map((step) => ({ ...step, when: `item.name == "${name}"` })),
+        ),
+      },
+    })
+    const { jobId, counts } = summaryOf(ran)
+    expect(counts).toMatchObject({ total: 5, successful: 2, failed: 3 })
+    expect(world.mark('asked')).toBe('--|--help|-x--help|')
+    expect(world.lines('captured')).toEqual(['before here marks'])
+    const [folder, option, big] = await world.letters(jobId)
+    expect(folder).toMatchObject({
+      ...{ itemId: 'item-0', message: expect.stringContaining('there is no worktree for item-0') },
+      body: { failure: { code: 'folder_failed' }, eligible: true },
+    })
+    expect(option).toMatchObject({
+      ...{ name: 'option', message: expect.stringMatching(/^Command 2: .*begins with '-'.*\$\{item.text\}/) },
+      body: { failure: { code: 'invalid_value' }, item: { text: '--help' } },
+    })
+    // More than a letter takes: its captures are not kept, its item is.
+    expect(big).toMatchObject({
+      name: 'big',
+      body: { item: { name: 'big' }, eligible: true, partial: { captures: { cut: expect.any(String) } } },
+    })
+    expect(world.worktrees()).toEqual([])
+  })
+
+  test.concurrent('a handler for which no time is left has made nothing good', async ({ world }) => {
+    // What it leaves holds its output for two seconds more.
+    const late = { shell: 'sleep 20 & exit 3', on_failure: { shell: 'echo handled >> "$MARKS/handled"' } }
+    // The run cannot be put away at its end: its record is no file any more.
+    const spoil = 'cd "$XDG_STATE_HOME"/curfew/runs/*/ && rm run.json && mkdir -p run.json/there'
+    const ran = await world.run({
+      map: { input: ONE, agent_template: [{ shell: 'true' }] },
+      reduce: { timeout: 1, commands: [{ shell: spoil }, late] },
+    })
+    const { status, failure, notes, counts } = summaryOf(ran)
+    expect([ran.code, status, counts.successful]).toEqual([1, 'failed', 1])
+    expect(failure?.message).toContain('Command 1 (shell) ended with exit code 3')
+    expect(world.mark('handled')).toBeNull()
+    expect(notes).toEqual([expect.stringMatching(/^The folder of the run is left: .*\/runs\/w_\w+: EISDIR/)])
+    expect(ran.stderr).toContain(notes[0])
+  })
 })
 
 describe('items', () => {
