@@ -60,10 +60,11 @@ test(
 )
 
 test(
-  'when the first of two runs is killed with -9 the second goes on, and so can the first',
+  'when the first of two runs is killed with -9 the second goes on, and so can the first, with a new limit',
   LIMIT,
   async ({ world }) => {
-    const first = world.launch(pipeline('first', 2), { name: 'first' })
+    const limited = { ...pipeline('first', 2), timeout: '1h' }
+    const first = world.launch(limited, { name: 'first' })
     await world.untilMarked('first', 2)
     const [killed] = world.runFolders()
     const second = world.launch(pipeline('second', 2), { name: 'second' })
@@ -73,21 +74,38 @@ test(
     await until('the second has noticed', 40_000, () =>
       second.stderr.includes(`process ${first.pid} is gone`),
     )
+    // Nobody ran what was the other's.
+    expect(world.lines('first')).toHaveLength(2)
+    const from = Date.now()
+    const resumed = world.start(['resume', killed!, '--timeout', '2h', '--json'])
+    await world.untilMarked('first', 4)
+    const deadlineAt = await deadlineOf(world, killed!)
+    expect(deadlineAt).toBeGreaterThanOrEqual(from + 7_200_000)
+    expect(deadlineAt).toBeLessThanOrEqual(Date.now() + 7_200_000)
     world.setMark('go-second')
     const two = await world.ended(second)
     expect([two.code, two.json?.counts]).toMatchObject([0, { total: 2, successful: 2 }])
     expect(world.mark('reduced-second')).toBe('2\n')
     expect(world.lines('second').toSorted()).toEqual(['second-0 1', 'second-1 1'])
-    // Nobody ran what was the other's.
-    expect(world.lines('first')).toHaveLength(2)
+    await until('the first has noticed', 40_000, () =>
+      resumed.stderr.includes(`process ${second.pid} is gone`),
+    )
+    // The limit is as it was set, whoever has the store.
+    expect(await deadlineOf(world, killed!)).toBe(deadlineAt)
     world.setMark('go-first')
-    const resumed = await world.curfew(['resume', killed!, '--json'])
-    expect([resumed.code, resumed.json?.counts]).toMatchObject([0, { total: 2, successful: 2 }])
+    const one = await world.ended(resumed)
+    expect([one.code, one.json?.counts]).toMatchObject([0, { total: 2, successful: 2 }])
     expect(world.lines('first').toSorted()).toEqual(['first-0 1', 'first-0 2', 'first-1 1', 'first-1 2'])
     expect(world.worktrees()).toEqual([])
     await world.nothingLeft()
   },
 )
+
+async function deadlineOf(world: World, jobId: string): Promise<number> {
+  const { code, stdout, stderr } = await world.curfew(['status', jobId, '--json'])
+  expect(code, stderr).toBe(0)
+  return JSON.parse(stdout).deadlineAt
+}
 
 plainTest('without git it says so, and items work in folders that are empty', LIMIT, async () => {
   const world = new World({ git: false })
