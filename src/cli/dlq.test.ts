@@ -1,5 +1,5 @@
 // `curfew dlq` over a store with dead letters that nobody works on.
-import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -78,16 +78,19 @@ const letter = (itemId: string, body: Record<string, unknown>, more: Partial<Let
 let cwd: string
 beforeEach(async () => {
   cwd = await mkdtemp(path.join(tmpdir(), 'curfew-dlq-'))
-  const store = await openStore(path.join(cwd, 'curfew.db'), new SystemClock(), SILENT, 'n_1')
-  const rows = [
+  await put([
     letter('item-0', TIMED_OUT),
     letter('item-2', FAILED),
     letter('item-10', FAILED, { state: 'resolved' }),
-  ]
-  await store.write(null, () => run(store.statements.letters.put(rows)))
-  await store.close()
+  ])
 })
 afterEach(() => rm(cwd, { recursive: true, force: true }))
+
+async function put(rows: LetterRow[]): Promise<void> {
+  const store = await openStore(path.join(cwd, 'curfew.db'), new SystemClock(), SILENT, 'n_1')
+  await store.write(null, () => run(store.statements.letters.put(rows)))
+  await store.close()
+}
 
 const dlq = (...args: string[]) => curfew(['dlq', ...args], { cwd })
 async function document<T>(...args: string[]): Promise<T> {
@@ -246,5 +249,18 @@ describe('dlq retry', () => {
     expect([io.code, JSON.parse(io.err).error.code]).toEqual([1, 'unknown_run'])
     const { letters } = await document<{ letters: { retryId: null }[] }>('list')
     expect(letters.map(({ retryId }) => retryId)).toEqual([null, null])
+  })
+  test('exits 1 where what it worked on was too large to be kept: it would work on something else', async () => {
+    const cut = { ...FAILED, item: { cut: 'it is too large for a dead letter' }, eligible: false }
+    await put([letter('item-0', cut)])
+    await mkdir(path.join(cwd, 'runs', JOB), { recursive: true })
+    await writeFile(path.join(cwd, 'runs', JOB, 'run.json'), '{}')
+    const env = { CURFEW_STATE_DIR: cwd }
+    const io = await curfew(['dlq', 'retry', JOB, 'item-0', '--json'], { cwd, env })
+    expect([io.code, JSON.parse(io.err).error]).toMatchObject([
+      1,
+      { code: 'not_eligible', message: expect.stringContaining('item-0') },
+    ])
+    expect(await document('show', JOB, 'item-0')).toMatchObject({ state: 'open', eligible: false })
   })
 })
