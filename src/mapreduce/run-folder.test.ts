@@ -10,7 +10,7 @@ import { RunFolder } from './run-folder.ts'
 
 const JOB = 'w_1'
 const RECORD = { format: MAPREDUCE_FORMAT, jobId: JOB, endedAt: null } as RunRecord
-const CONTENDER = path.join(import.meta.dirname, 'fixtures/lock-contender.ts')
+const CONTENDER = path.join(import.meta.dirname, 'fixtures/contending-process.ts')
 
 let state: string
 let runs: string
