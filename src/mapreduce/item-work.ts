@@ -33,7 +33,8 @@ export async function workOnItem(run: MapreduceRun, id: string, attempt: Attempt
     throw new HandlerError(message, { code: 'unknown_item', retryable: false })
   }
   const work = new ItemWork(run, item, attempt)
-  if (run.folder.record.retrying.includes(id)) run.live.forget(id)
+  const isRetried = run.folder.record.retrying.includes(id)
+  if (isRetried && run.live.status(id) === 'timed_out') run.live.forget(id)
   // Its process died between writing it down and saying so.
   const known = run.live.status(id) === null ? null : run.folder.result(id)
   return known ? work.sayAgain(known) : work.run()
@@ -240,6 +241,7 @@ class ItemWork {
 
   /** What came of it is known: nothing is done twice. */
   async sayAgain(result: ItemResult): Promise<ItemOutput> {
+    this.#run.retried(result.id)
     const last = result.attempts.at(-1)
     const message = last?.timeout?.message ?? last?.failure?.message ?? null
     await this.#noteEnd(result, message)
