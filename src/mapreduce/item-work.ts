@@ -5,9 +5,11 @@
 import { HandlerError } from '../core/failure.ts'
 import { MAX_LETTER_BYTES } from '../core/limits.ts'
 import type { CommandEvent, DeadLetterBody, DeadLetterNote } from '../core/note.ts'
+import { overruledLimit } from '../core/note.ts'
 import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
+import { overruledAttempt, overruledEvents } from './overruled-item.ts'
 import type { ItemAttempt, ItemResult, ItemStatus, RunItem } from './run-folder.ts'
 import type { Budget, StepsEnd } from './steps.ts'
 import { Steps } from './steps.ts'
@@ -31,11 +33,14 @@ export async function workOnItem(run: MapreduceRun, id: string, attempt: Attempt
     const message = `item ${id} is not in the folder of its run, ${run.folder.path}`
     throw new HandlerError(message, { code: 'unknown_item', retryable: false })
   }
+  // Of an attempt that was stopped here the folder is put away.
+  const stopped = await run.takeStopped(id)
   const work = new ItemWork(run, item, attempt)
   if (run.folder.record.retrying.includes(id)) run.live.forget(id)
   // Its process died between writing it down and saying so.
   const known = run.live.status(id) === null ? null : run.folder.result(id)
-  return known ? work.sayAgain(known) : work.run()
+  if (known) return work.sayAgain(known)
+  return (await work.overruled(stopped)) ?? work.run()
 }
 
 class ItemWork {
@@ -56,6 +61,22 @@ class ItemWork {
   /** Those that left no word, because their process died, are counted by the store alone. */
   get #number(): number {
     return Math.max(this.#attempt.context.attempt, this.#earlier.length + 1)
+  }
+
+  /** The store had to end the attempt before this one. Null: it did not, or the item is tried again now. */
+  async overruled(stopped: ItemAttempt | null): Promise<ItemOutput | null> {
+    const kept = overruledLimit(this.#attempt.context.previousDetails)
+    if (!kept || this.#earlier.some(({ attempt }) => attempt === kept.attempt)) return null
+    const made = overruledAttempt(kept, stopped)
+    if (this.#run.model.map.action === 'skip') made.status = 'skipped'
+    made.kept ??= await this.#putAway(true)
+    const events = overruledEvents(this.#item.id, 'map', kept, made.timeout!)
+    this.#events.unshift(...events)
+    const ended = await this.#end(made, {})
+    if (ended) return ended
+    this.#earlier.push(made)
+    this.#events.splice(0)
+    return null
   }
 
   async run(): Promise<ItemOutput> {
@@ -98,12 +119,17 @@ class ItemWork {
     const end = await steps.run(this.#run.model.map.template)
     const tookMs = steps.elapsedMs
     if (end.type === 'stopped' || context.signal.aborted) {
-      this.#run.cleanUp(this.#putAway())
+      this.#run.itemStopped(id, this.#stopped(end, startedAt, tookMs))
       throw context.signal.reason
     }
     await commands.endLeft()
     const ended = await this.#ended(end, startedAt, tookMs, steps.captures)
     return this.#conclude(ended, steps.captures)
+  }
+
+  async #stopped(end: StepsEnd, startedAt: number, tookMs: number): Promise<ItemAttempt> {
+    const timeout = end.type === 'timed_out' ? end.timeout : null
+    return { ...this.#made(startedAt, tookMs), steps: end.steps, timeout, kept: await this.#putAway() }
   }
 
   #steps(folder: ItemFolder, budget: Budget | null): Steps {
@@ -217,6 +243,14 @@ class ItemWork {
   }
 
   async #conclude(made: ItemAttempt, captures: Record<string, unknown>): Promise<ItemOutput> {
+    const ended = await this.#end(made, captures)
+    if (ended) return ended
+    const message = made.timeout?.message ?? 'it timed out'
+    throw new HandlerError(message, { code: 'item_timed_out', retryable: true })
+  }
+
+  /** Null: it is tried again. */
+  async #end(made: ItemAttempt, captures: Record<string, unknown>): Promise<ItemOutput | null> {
     const { folder, live, model } = this.#run
     const { id, name } = this.#item
     const { status, timeout, tookMs } = made
@@ -231,7 +265,7 @@ class ItemWork {
     if (isAgain) {
       this.#note(this.#events)
       live.itemLeaves(id, { itemId: id, name, status, message: `${message}; it is tried again`, ms: tookMs })
-      throw new HandlerError(message ?? 'it timed out', { code: 'item_timed_out', retryable: true })
+      return null
     }
     await this.#noteEnd(result, message)
     live.itemEnds(result, timeout ? `${message}; the limit is set by ${timeout.source}` : message)
@@ -259,11 +293,9 @@ class ItemWork {
 
   #stop(status: ItemStatus, message: string | null): string | null {
     const { model, live } = this.#run
-    const { id, name } = this.#item
     if (status !== 'failed' && status !== 'timed_out') return null
-    const who = name === id ? id : `${id} (${name})`
-    if (status === 'timed_out' && model.map.action === 'fail')
-      return `item ${who} timed out and timeout_action is fail: ${message}`
+    if (status === 'timed_out' && model.map.action === 'fail') return stopText(this.#item, message)
+    const who = whoOf(this.#item)
     const { total } = live.counts()
     if (model.errorPolicy.onFailure !== 'stop' || !isToleranceUsedUp(model.errorPolicy, live.bad, total))
       return null
@@ -281,6 +313,14 @@ class ItemWork {
     if (!this.#run.model.map.monitoring || events.length === 0) return
     void this.#attempt.commands.note({ events, letters: [] })
   }
+}
+
+function whoOf({ id, name }: RunItem): string {
+  return name === id ? id : `${id} (${name})`
+}
+
+export function stopText(item: RunItem, message: string | null): string {
+  return `item ${whoOf(item)} timed out and timeout_action is fail: ${message}`
 }
 
 /** Null: there is nothing to say of it. */

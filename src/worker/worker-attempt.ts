@@ -230,12 +230,13 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   }
 
   /** Held back a moment: a command that ends soon is told of together with its end. */
-  note({ events, limitMs, letters }: Note): Promise<void> {
+  note({ events, limitMs, limitOf, letters }: Note): Promise<void> {
     this.#waitingNote ??= { note: { events: [], letters: [] }, stored: Promise.withResolvers<void>() }
     const { note, stored } = this.#waitingNote
     note.events.push(...events)
     note.letters.push(...letters)
     if (limitMs !== undefined) note.limitMs = limitMs
+    if (limitOf) note.limitOf = limitOf
     if (letters.length > 0) this.#sendNote()
     else this.#noteTimer ??= this.#host.clock.setTimer(NOTE_MS, () => this.#sendNote())
     return stored.promise
