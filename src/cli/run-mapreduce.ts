@@ -237,8 +237,9 @@ function printSummary(io: Io, summary: MapreduceSummary, json: boolean): void {
   io.exitCode = exitCodeOf(summary)
 }
 
-function exitCodeOf({ status, deadLetters }: MapreduceSummary): number {
-  if (status === 'completed') return deadLetters > 0 ? EXIT.failed : EXIT.completed
+function exitCodeOf({ status, deadLetters, lettersRefused }: MapreduceSummary): number {
+  const isClean = deadLetters === 0 && lettersRefused.length === 0
+  if (status === 'completed') return isClean ? EXIT.completed : EXIT.failed
   if (status === 'failed') return EXIT.failed
   return status === 'timed_out' ? EXIT.timedOut : EXIT.interrupted
 }

@@ -20,6 +20,7 @@ export const COMMAND_EVENTS = [
   'timeout_resolved',
   'cleanup_completed',
   'cleanup_failed',
+  'letter_refused',
 ] as const
 
 /** Commands are counted from 0, in their template or phase. */
@@ -58,6 +59,8 @@ export type CommandEvent =
     }
   | { type: 'cleanup_completed'; item: string }
   | { type: 'cleanup_failed'; item: string; message: string }
+  /** Its dead letter could not be stored. `isKept`: one that says less could. */
+  | { type: 'letter_refused'; item: string; message: string; isKept: boolean }
 
 /** An item that was given up: what a person needs to look at it and to try it again. */
 export interface DeadLetterNote {

@@ -3,11 +3,11 @@
  * it. Making and putting away the folder is not charged to anybody's limit.
  */
 import { HandlerError } from '../core/failure.ts'
-import { MAX_LETTER_BYTES } from '../core/limits.ts'
 import type { CommandEvent, DeadLetterBody, DeadLetterNote } from '../core/note.ts'
 import { overruledLimit } from '../core/note.ts'
 import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
+import { CUT, cutFiles, cutItem, problemOf, sendLetter } from './letter-sending.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
 import { overruledAttempt, overruledEvents } from './overruled-item.ts'
 import type { ItemAttempt, ItemResult, ItemStatus, RunItem } from './run-folder.ts'
@@ -305,7 +305,7 @@ class ItemWork {
   async #noteEnd(result: ItemResult, message: string | null): Promise<void> {
     const letter = letterOf(this.#run, this.#item, result, message)
     const events = this.#run.model.map.monitoring ? this.#events : []
-    if (letter) await this.#attempt.commands.note({ events, letters: [letter] })
+    if (letter) await sendLetter(this.#run, this.#attempt.commands, { result, letter, events })
     else this.#note(events)
   }
 
@@ -364,7 +364,10 @@ export function letterOf(
 
 /** What a store takes: the output of old attempts goes first, then what was captured, then the item itself. */
 function fitting(letter: DeadLetterBody): DeadLetterBody {
-  const fits = () => Buffer.byteLength(JSON.stringify(letter)) <= MAX_LETTER_BYTES
+  const problem = () => problemOf(letter)
+  const fits = () => problem() === null
+  if (fits()) return letter
+  if (problem() === 'invalid_json') cutItem(letter)
   if (fits()) return letter
   const { history, partial } = letter as unknown as { history: object[]; partial: { captures: unknown } }
   for (const [i, one] of history.entries()) {
@@ -373,14 +376,12 @@ function fitting(letter: DeadLetterBody): DeadLetterBody {
   }
   partial.captures = CUT
   if (fits()) return letter
-  letter.item = CUT
-  // A retry would have nothing to work on.
-  letter.eligible = false
+  for (const one of [partial, ...history]) cutFiles(one)
+  if (fits()) return letter
+  cutItem(letter)
   while (!fits() && history.length > 1) history.shift()
   return letter
 }
-
-const CUT = { cut: 'it is too large for a dead letter' }
 
 function withoutOutput(attempt: object): object {
   const drop = (key: string, value: unknown) => (key === 'stdout' || key === 'stderr' ? undefined : value)

@@ -11,6 +11,7 @@ import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
 import { compileShell, renderArgument, shellVariables } from '../definitions/step-template.ts'
 import { SecretMask } from '../worker/secret-mask.ts'
 import { letterOf, stopText } from './item-work.ts'
+import { sendLetter } from './letter-sending.ts'
 import type { ItemCounts } from './live-run.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
 import { overruledAttempt, overruledEvents } from './overruled-item.ts'
@@ -209,7 +210,7 @@ async function giveUpLost(run: MapreduceRun, { commands }: Attempt): Promise<str
     run.folder.setResult(result)
     run.live.itemEnds(result, message)
     const letter = letterOf(run, item, result, message)
-    if (letter) await commands.note({ events: [], letters: [letter] })
+    if (letter) await sendLetter(run, commands, { result, letter, events: [] })
     if (status === 'timed_out' && run.model.map.action === 'fail') stop ??= stopText(item, message)
   }
   return stop

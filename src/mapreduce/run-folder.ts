@@ -78,6 +78,8 @@ export interface ItemResult {
   captures: Record<string, unknown>
   /** Its commands are through, and its commits are being merged. */
   merging?: boolean
+  /** Why it has no dead letter, though it should. */
+  letterRefused?: string
 }
 
 /** An item, and of a retried one what it went through before. */

@@ -272,6 +272,8 @@ export function answerToWire(answer: ReportAnswer): ReportAnswerMessage {
     }
     case 'limits':
       return create(ReportAnswerSchema, { what: { case: 'limits', value: fromPlain(LimitsSchema, answer) } })
+    case 'refused':
+      return create(ReportAnswerSchema, { what: { case: 'refused', value: answer.message } })
   }
 }
 
@@ -290,6 +292,8 @@ export function answerFromWire({ what }: ReportAnswerMessage): ReportAnswer {
       const { deadlineAt = null, attemptMs = null, totalMs = null } = what.value
       return { type: 'limits', deadlineAt, attemptMs, totalMs }
     }
+    case 'refused':
+      return { type: 'refused', message: what.value }
     default:
       return { type: 'accepted' }
   }
