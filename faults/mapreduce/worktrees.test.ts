@@ -131,7 +131,7 @@ test(
     const cleaned = await world.curfew(['worktrees', 'clean'])
     expect(cleaned.code).toBe(0)
     const now = await world.curfew(['worktrees', 'list', '--json'])
-    expect(JSON.parse(now.stdout)).toEqual({ worktrees: [] })
+    expect(JSON.parse(now.stdout)).toMatchObject({ worktrees: [] })
     expect(world.worktrees()).toEqual([])
   },
 )
