@@ -2,9 +2,11 @@
  * One attempt at one item: its folder, its commands within their limits, its commits merged back, and what is kept of
  * it. Making and putting away the folder is not charged to anybody's limit.
  */
+import { sleep } from '../core/clock.ts'
 import { HandlerError } from '../core/failure.ts'
 import type { CommandEvent, DeadLetterBody, DeadLetterNote } from '../core/note.ts'
 import { overruledLimit } from '../core/note.ts'
+import type { Stopped } from '../core/task-errors.ts'
 import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
 import { CUT, cutFiles, cutItem, problemOf, sendLetter } from './letter-sending.ts'
@@ -14,6 +16,9 @@ import type { ItemAttempt, ItemResult, ItemStatus, RunItem } from './run-folder.
 import type { Budget, StepsEnd } from './steps.ts'
 import { Steps } from './steps.ts'
 import type { ItemFolder } from './worktrees.ts'
+
+/** When the grace is over: an attempt is waited for a little longer. */
+const CLEAN_UP_MS = 1_000
 
 /** What the graph is told of an item: the rest stands in the folder of the run. */
 export interface ItemOutput {
@@ -50,12 +55,17 @@ class ItemWork {
   /** Those before this one that came to an end. */
   readonly #earlier: ItemAttempt[]
   readonly #events: CommandEvent[] = []
+  #abortedAt = 0
 
   constructor(run: MapreduceRun, item: RunItem, attempt: Attempt) {
     this.#run = run
     this.#item = item
     this.#attempt = attempt
     this.#earlier = run.folder.result(item.id)?.attempts ?? []
+    const { context, commands } = attempt
+    context.signal.addEventListener('abort', () => {
+      this.#abortedAt = commands.clock.monotonic()
+    })
   }
 
   /** Those that left no word, because their process died, are counted by the store alone. */
@@ -119,7 +129,9 @@ class ItemWork {
     const end = await steps.run(this.#run.model.map.template)
     const tookMs = steps.elapsedMs
     if (end.type === 'stopped' || context.signal.aborted) {
-      this.#run.itemStopped(id, this.#stopped(end, startedAt, tookMs))
+      const stopped = this.#stopped(end, startedAt, tookMs)
+      this.#run.itemStopped(id, stopped)
+      if ((context.signal.reason as Stopped).code === 'closing') await this.#untilPutAway(stopped)
       throw context.signal.reason
     }
     await commands.endLeft()
@@ -130,6 +142,17 @@ class ItemWork {
   async #stopped(end: StepsEnd, startedAt: number, tookMs: number): Promise<ItemAttempt> {
     const timeout = end.type === 'timed_out' ? end.timeout : null
     return { ...this.#made(startedAt, tookMs), steps: end.steps, timeout, kept: await this.#putAway() }
+  }
+
+  /** The process ends: only now can the store be told how that went. No longer than the attempt is waited for. */
+  async #untilPutAway(stopped: Promise<unknown>): Promise<void> {
+    const { commands } = this.#attempt
+    const over = new AbortController()
+    const putAway = stopped.catch(() => null) // whoever cleans up has said so
+    const leftMs = commands.graceMs - (commands.clock.monotonic() - this.#abortedAt)
+    await Promise.race([putAway, sleep(commands.clock, Math.max(CLEAN_UP_MS, leftMs), over.signal)])
+    over.abort()
+    this.#note(this.#events)
   }
 
   #steps(folder: ItemFolder, budget: Budget | null): Steps {

@@ -112,8 +112,7 @@ export class RunFolder {
   static create(runs: string, record: RunRecord): RunFolder {
     const folder = path.join(runs, record.jobId)
     try {
-      for (const part of ['files', 'worktrees'])
-        mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
+      for (const part of ['files', 'worktrees']) makeFolders(path.join(folder, part))
       const made = new RunFolder(folder, record)
       made.#lock()
       made.save()
@@ -345,6 +344,22 @@ export class RunFolder {
 }
 
 const LOCK = 'runner.lock'
+
+/**
+ * One by one: `recursive` never comes back where there is a parent and nothing can be made in it, as in /proc.
+ */
+function makeFolders(folder: string): void {
+  const missing: string[] = []
+  for (let one = path.resolve(folder); !existsSync(one); one = path.dirname(one)) missing.push(one)
+  for (const one of missing.reverse()) {
+    try {
+      mkdirSync(one, { mode: 0o700 })
+    } catch (error) {
+      // Another run makes them too.
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    }
+  }
+}
 
 function holderOf(lock: string): { pid: number; startTime: number } | null {
   try {
