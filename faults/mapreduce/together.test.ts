@@ -177,6 +177,17 @@ test(
   },
 )
 
+test('a state folder in which nothing can be made is refused at once', LIMIT, async ({ world }) => {
+  world.write('file', 'not a folder')
+  for (const folder of ['/proc/curfew', '/proc/self/x/y', path.join(world.top, 'file')]) {
+    const ran = await world.run(pipeline('never', 1), [], { CURFEW_STATE_DIR: folder })
+    expect([ran.code, ran.json]).toEqual([1, null])
+    expect(ran.stderr).toMatch(/the folder of the run, .* cannot be made \((ENOENT|ENOTDIR)\)/)
+    expect(ran.stderr).toContain('set CURFEW_STATE_DIR to a folder that can be written')
+  }
+  expect(world.mark('never')).toBeNull()
+})
+
 /** Everything that is left, to the last page; the store may take some meanwhile. */
 function fill(folder: string): string {
   const file = path.join(folder, 'filler')

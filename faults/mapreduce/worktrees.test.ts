@@ -131,8 +131,37 @@ test(
     const cleaned = await world.curfew(['worktrees', 'clean'])
     expect(cleaned.code).toBe(0)
     const now = await world.curfew(['worktrees', 'list', '--json'])
-    expect(JSON.parse(now.stdout)).toEqual({ worktrees: [] })
+    expect(JSON.parse(now.stdout)).toMatchObject({ worktrees: [] })
     expect(world.worktrees()).toEqual([])
+  },
+)
+
+test(
+  'E3: a clean-up that fails after Ctrl-C is an event of the run, as it is told',
+  LIMIT,
+  async ({ world }) => {
+    if (process.getuid?.() !== 0) {
+      console.warn('NOT TESTED: a folder that cannot be removed. Mounting needs root, and this is not root.')
+      return
+    }
+    const mount = 'mkdir held && mount -t tmpfs -o size=4k curfew-faults held'
+    const running = world.launch(pipeline([{ n: 1 }], [{ shell: mount }, { shell: HANG }]))
+    try {
+      await world.untilMarked('pids', 2)
+      const [jobId] = world.runFolders()
+      running.kill('SIGINT')
+      const { code, stderr } = await world.ended(running)
+      expect([code, stderr]).toEqual([
+        130,
+        expect.stringContaining('The folder of item-0 could not be removed'),
+      ])
+      const { stdout } = await world.curfew(['events', jobId!, '--json'])
+      const events = stdout.split('\n').flatMap((line) => (line === '' ? [] : JSON.parse(line)))
+      const told = events.filter(({ type }) => type === 'cleanup_failed')
+      expect(told).toMatchObject([{ item: 'item-0', message: expect.stringContaining('is left') }])
+    } finally {
+      for (const folder of mounted(world)) execFileSync('umount', [folder])
+    }
   },
 )
 

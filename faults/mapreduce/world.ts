@@ -29,6 +29,8 @@ export const HANG =
 /** Limits fire never early, and at most so late. */
 export const TOLERANCE_MS = 2_000
 
+type Client = Awaited<ReturnType<typeof Curfew.connect>>
+
 const MARKED_MS = 40_000
 
 export type Summary = MapreduceSummary
@@ -57,6 +59,7 @@ export class World {
   readonly bin = this.scratch.path('bin')
   readonly state = this.scratch.path('state')
   readonly #started: CliProcess[] = []
+  readonly #clients: Client[] = []
 
   constructor({ git = true }: { git?: boolean } = {}) {
     for (const folder of [this.top, this.marks, this.bin, this.state]) mkdirSync(folder)
@@ -64,7 +67,7 @@ export class World {
     this.git('init', '--quiet', '--initial-branch=main')
     this.git('config', 'user.name', 'Ada')
     this.git('config', 'user.email', 'ada@example.org')
-    appendFileSync(path.join(this.top, '.git/info/exclude'), '/curfew.db*\n/*.pipeline.json\n')
+    appendFileSync(path.join(this.top, '.git/info/exclude'), '/curfew.db*\n/manager.db*\n/*.pipeline.json\n')
     this.write('shared.txt', 'one\ntwo\nthree\n')
     this.commit('First')
   }
@@ -165,6 +168,15 @@ export class World {
     return this.curfew(['run', this.pipeline(pipeline), '--json', ...args], env)
   }
 
+  /** `curfew manager` with a store of its own, and somebody who asks it. */
+  async manager(): Promise<{ args: string[]; client: Client }> {
+    const started = this.start(['manager', '--store', 'manager.db', '--listen', '127.0.0.1:0', '--json'])
+    const { addresses } = await started.ready()
+    const client = await Curfew.connect(addresses)
+    this.#clients.push(client)
+    return { args: ['--manager', addresses[0]!], client }
+  }
+
   /** While nobody else has the store. */
   async read<T>(look: (client: Awaited<ReturnType<typeof Curfew.read>>) => Promise<T>): Promise<T> {
     const client = await Curfew.read(path.join(this.top, 'curfew.db'))
@@ -235,6 +247,7 @@ export class World {
   }
 
   async end(): Promise<void> {
+    for (const client of this.#clients) await client.close()
     for (const started of this.#started) if (started.alive) started.kill('SIGKILL')
     await this.scratch.remove()
   }

@@ -193,7 +193,7 @@ describe('dlq show', () => {
 
 describe('dlq discard', () => {
   test('those that are named, or all', async () => {
-    expect(await document('discard', JOB, 'item-2', 'item-2')).toEqual({ jobId: JOB, discarded: 1 })
+    expect(await document('discard', JOB, 'item-2', 'item-2')).toEqual({ jobId: JOB, discarded: 1, kept: [] })
     expect(await listed()).toEqual(['item-0'])
     expect((await dlq('discard', JOB)).out).toBe('1 was discarded.\n')
     expect(await listed('--state', 'discarded')).toEqual(['item-0', 'item-2'])

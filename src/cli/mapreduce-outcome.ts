@@ -22,16 +22,19 @@ export function summarize(
   const counts = run.live.counts(ended.status !== 'interrupted')
   const slowest: MapreduceSummary['slowest'] = []
   const timeouts: TimeoutOfItem[] = []
+  const lettersRefused: MapreduceSummary['lettersRefused'] = []
   for (const result of run.folder.results()) {
     const { id: itemId, name, status, tookMs: ms } = result
     slowest.push({ itemId, name, status, ms })
     slowest.sort((a, b) => b.ms - a.ms).splice(SLOWEST)
     timeouts.push(...timeoutsOf(result))
+    const { letterRefused: message } = result
+    if (message !== undefined) lettersRefused.push({ itemId, name, message })
   }
   return {
     ...{ jobId: run.jobId, name: run.model.name, ...ended, counts, slowest },
-    timeouts,
-    deadLetters: counts.failed + counts.timedOut,
+    ...{ timeouts, lettersRefused },
+    deadLetters: counts.failed + counts.timedOut - lettersRefused.length,
     lettersOf: run.folder.record.retryOf ?? run.jobId,
   }
 }

@@ -75,6 +75,8 @@ export interface MapreduceSummary {
   slowest: { itemId: string; name: string; status: string; ms: number }[]
   timeouts: TimeoutOfItem[]
   deadLetters: number
+  /** Items that should have a dead letter, and have none: nobody would store it. */
+  lettersRefused: { itemId: string; name: string; message: string }[]
   /** The run whose dead letters they are: of a retry, the one that is retried. */
   lettersOf: string
   notes: string[]

@@ -15,6 +15,7 @@ const TIMEOUTS_SHOWN = 5
 export function summaryText(summary: MapreduceSummary, { colours }: { colours: Colours }): string[] {
   const { jobId, name, status, failure, ms, counts, slowest, timeouts, deadLetters, lettersOf, notes } =
     summary
+  const { lettersRefused } = summary
   const line = (...pieces: Piece[]) => styledLine(pieces, null, colours)
   const word = colours.status(status === 'interrupted' ? 'cancelled' : status, status.replace('_', ' '))
   const groups = Map.groupBy(timeouts, ({ kind, commandIndex, source, limitMs }) =>
@@ -29,6 +30,9 @@ export function summaryText(summary: MapreduceSummary, { colours }: { colours: C
     ...(timeouts.length === 0 ? [] : [colours.dim('Timed out:')]),
     ...[...groups.values()].flatMap((group) => timeoutLines(group, colours)),
     ...notes.map(printable),
+    ...lettersRefused.map(({ name: item, message }) =>
+      colours.style('red', `${oneLine(item)} is NOT in the dead letters: ${printable(message)}`),
+    ),
     ...(deadLetters === 0
       ? []
       : [`${deadLetters} in the dead letters: ${colours.bold(`curfew dlq list ${lettersOf}`)}`]),

@@ -10,8 +10,9 @@ import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { loadConfig } from './config.ts'
 import { placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
+import { recordedPlace } from './known-runs.ts'
 import type { Flags } from './options.ts'
-import { recordedPlace, workOnRun } from './run-mapreduce.ts'
+import { workOnRun } from './run-mapreduce.ts'
 
 export interface RetryLetters {
   jobId: string

@@ -9,8 +9,8 @@ import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import type { TaskView, WorkerProcess } from '../curfew.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
+import { removeEndedRuns } from '../mapreduce/ended-runs.ts'
 import { MapreduceRun } from '../mapreduce/mapreduce-run.ts'
-import type { RunRecord } from '../mapreduce/run-folder.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
@@ -21,6 +21,7 @@ import type { Engine, Place } from './find-engine.ts'
 import { isLost, placeOf } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io, Output } from './io.ts'
+import { knownRuns, recordedPlace } from './known-runs.ts'
 import { storeLogger } from './logger.ts'
 import type { MapreduceDisplay } from './mapreduce-display.ts'
 import { openMapreduceDisplay } from './mapreduce-display.ts'
@@ -61,11 +62,6 @@ export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promis
     ...{ place: recordedPlace(place), isStarted: false },
   })
   await workOnRun(io, { config, place, folder, json, retryTimeouts: false })
-}
-
-/** As another process, in another folder, finds it. */
-export function recordedPlace(place: Place): RunRecord['place'] {
-  return 'managers' in place || place.isFile ? place : null
 }
 
 export interface WorkOnRun {
@@ -167,7 +163,9 @@ async function toItsEnd(
       times.deadlineAt = deadlineAt
     }
     const last = await follow(io, engine, jobId, { display: null, signal: stop, onSeen })
-    return last?.settled ? await endOf(engine.client, jobId, last) : null
+    if (!last?.settled) return null
+    await removeLeft(io, engine.client, options)
+    return await endOf(engine.client, jobId, last)
   }
   try {
     for (;;) {
@@ -189,6 +187,18 @@ async function toItsEnd(
     }
   } finally {
     await closeWorker()
+  }
+}
+
+/** Runs that have ended while nobody ran them: their folders go. It is no reason to fail. */
+async function removeLeft(io: Io, client: Client, { config, place }: WorkOnRun): Promise<void> {
+  const logger = storeLogger(config.settings.log)
+  try {
+    const options = { clock: io.clock, env: { ...io.env } }
+    const removed = await removeEndedRuns(runsFolder(io.env), knownRuns(client, place), options)
+    for (const run of removed) logger.info({ ...run }, 'the folder of a run that has ended is removed')
+  } catch (error) {
+    logger.warn({ error: (error as Error).message }, 'folders of runs that have ended were not removed')
   }
 }
 
@@ -234,8 +244,9 @@ function printSummary(io: Io, summary: MapreduceSummary, json: boolean): void {
   io.exitCode = exitCodeOf(summary)
 }
 
-function exitCodeOf({ status, deadLetters }: MapreduceSummary): number {
-  if (status === 'completed') return deadLetters > 0 ? EXIT.failed : EXIT.completed
+function exitCodeOf({ status, deadLetters, lettersRefused }: MapreduceSummary): number {
+  const isClean = deadLetters === 0 && lettersRefused.length === 0
+  if (status === 'completed') return isClean ? EXIT.completed : EXIT.failed
   if (status === 'failed') return EXIT.failed
   return status === 'timed_out' ? EXIT.timedOut : EXIT.interrupted
 }

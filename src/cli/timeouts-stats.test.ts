@@ -28,8 +28,13 @@ test('G1: one of four items timed out', () => {
 
 test('G1: an attempt that was tried again counts, as does one that the store had to stop', () => {
   const retried = item({ attempts: 2, timeouts: [{ type: 'command', commandType: 'claude' }] })
-  const stats = statsOf([retried, item(null, { status: 'timed_out' })])
-  expect(stats).toMatchObject({ agents_started: 3, timeouts_occurred: 2, by_type: { command: 1, store: 1 } })
+  const details = { limit: { type: 'idle', commandType: 'shell' }, attempt: 1, notedAt: 1, firedAt: 2 }
+  const stats = statsOf([retried, item(null, { status: 'timed_out', details })])
+  expect(stats).toMatchObject({ agents_started: 3, timeouts_occurred: 2 })
+  expect([stats.by_type, stats.by_command_type]).toEqual([
+    { command: 1, idle: 1 },
+    { claude: 1, shell: 1 },
+  ])
 })
 
 test('G3: the average is of the last 100 items, the trend of the last 1,000', () => {

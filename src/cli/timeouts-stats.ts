@@ -1,6 +1,7 @@
 /** `curfew timeouts stats JOB`: how often the items of a map-reduce timed out, and of what. */
 import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
+import { overruledLimit } from '../core/note.ts'
 import type { TaskView } from '../curfew.ts'
 import type { ItemOutput } from '../mapreduce/item-work.ts'
 import { withEngine } from './find-engine.ts'
@@ -62,9 +63,12 @@ export function statsOf(items: readonly Item[]): TimeoutStats {
   const ended = items
     .filter(({ output }) => output !== null)
     .toSorted((a, b) => (a.endedAt ?? 0) - (b.endedAt ?? 0))
-  // Those that the store had to stop have nothing to say of it.
-  const stopped = items.filter(({ status }) => status === 'timed_out').length
-  const timeouts = items.flatMap(({ output }) => output?.timeouts ?? [])
+  const timeouts = items.flatMap(({ output, status, details }) => {
+    if (status !== 'timed_out') return output?.timeouts ?? []
+    // One that could not be killed says nothing itself.
+    const { type = 'agent', commandType = 'unknown' } = overruledLimit(details)?.limit ?? {}
+    return [{ type, commandType }]
+  })
   const started = items.reduce(
     (sum, { attempts, output }) => sum + (output?.attempts ?? Math.min(1, attempts)),
     0,
@@ -79,10 +83,10 @@ export function statsOf(items: readonly Item[]): TimeoutStats {
     agents_completed: ended.filter(
       ({ output }) => output?.status === 'successful' || output?.status === 'failed',
     ).length,
-    timeouts_occurred: timeouts.length + stopped,
-    timeout_rate_percent: percent(timeouts.length + stopped, started),
+    timeouts_occurred: timeouts.length,
+    timeout_rate_percent: percent(timeouts.length, started),
     average_execution_time_secs: averaged.length === 0 ? 0 : Math.round(ms / averaged.length) / 1_000,
-    by_type: { ...countBy(timeouts, ({ type }) => type), ...(stopped > 0 && { store: stopped }) },
+    by_type: countBy(timeouts, ({ type }) => type),
     by_command_type: countBy(timeouts, ({ commandType }) => commandType),
     trend: {
       ...{ agents: recentAgents, timeouts: recentTimeouts },

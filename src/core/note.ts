@@ -20,6 +20,7 @@ export const COMMAND_EVENTS = [
   'timeout_resolved',
   'cleanup_completed',
   'cleanup_failed',
+  'letter_refused',
 ] as const
 
 /** Commands are counted from 0, in their template or phase. */
@@ -58,6 +59,8 @@ export type CommandEvent =
     }
   | { type: 'cleanup_completed'; item: string }
   | { type: 'cleanup_failed'; item: string; message: string }
+  /** Its dead letter could not be stored. `isKept`: one that says less could. */
+  | { type: 'letter_refused'; item: string; message: string; isKept: boolean }
 
 /** An item that was given up: what a person needs to look at it and to try it again. */
 export interface DeadLetterNote {
@@ -77,14 +80,52 @@ export interface Note {
   events: CommandEvent[]
   /** The attempt's limit, from now; null: none; left out: as it was. */
   limitMs?: number | null
+  /** With a limit: what it is of. */
+  limitOf?: NotedLimit
   letters: DeadLetterNote[]
 }
 
+/** A limit as the store keeps it, for the case that it has to be the one that ends the attempt. */
+export interface NotedLimit {
+  type: 'agent' | 'command' | 'idle' | 'phase'
+  command: number
+  commandType: string
+  text: string
+  limitMs: number
+  /** Of the limit, when it was noted. */
+  elapsedMs: number
+  /** What set it. */
+  source: string
+  /** For people, once it is over. */
+  message: string
+  /** That it is over has been noted. */
+  isTold: boolean
+}
+
+/** What an attempt is handed as its details: the last limit that was noted before it. */
+export interface KeptLimit {
+  limit: NotedLimit
+  attempt: number
+  notedAt: number
+  /** When the store had to end the attempt for it. */
+  firedAt?: number
+}
+
+/** Null unless the attempt before this one was ended by the store. */
+export function overruledLimit(details: unknown): Required<KeptLimit> | null {
+  const { limit, firedAt } = (details ?? {}) as Partial<KeptLimit>
+  return limit && firedAt !== undefined ? (details as Required<KeptLimit>) : null
+}
+
 /** From a worker of another process. */
-export function checkNote({ events, limitMs, letters }: Note, at: string): Note {
+export function checkNote({ events, limitMs, limitOf, letters }: Note, at: string): Note {
   if (events.length > MAX_NOTED || letters.length > MAX_NOTED) throw invalid(`${at} notes too much`)
   if (typeof limitMs === 'number' && !(limitMs >= 0 && limitMs <= LONGEST_DURATION_MS))
     throw invalid(`${at}.limit_ms is no length of time`)
+  if (limitOf !== undefined) {
+    if (typeof limitOf !== 'object' || limitOf === null) throw invalid(`${at}.limit_of is no limit`)
+    encodeJson(limitOf, `${at}.limit_of`, MAX_DETAILS_BYTES)
+  }
   for (const event of events) {
     if (!COMMAND_EVENTS.includes(event?.type)) throw invalid(`${at}.events: ${String(event?.type)} is none`)
     encodeJson(event, `${at}.events`, MAX_DETAILS_BYTES)
@@ -100,7 +141,7 @@ export function checkNote({ events, limitMs, letters }: Note, at: string): Note 
       throw invalid(`${at}.letters: it does not say what went wrong`)
     encodeJson(letter, `${at}.letters`, MAX_LETTER_BYTES)
   }
-  return { events, letters, ...(limitMs !== undefined && { limitMs }) }
+  return { events, letters, ...(limitMs !== undefined && { limitMs }), ...(limitOf && { limitOf }) }
 }
 
 const ID = /^[\w.:-]+$/

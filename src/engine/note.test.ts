@@ -1,7 +1,7 @@
 // What an attempt that runs commands says of them, and the limit it sets for itself.
 import { describe, expect, test } from 'vitest'
-import type { Note } from '../core/note.ts'
-import { checkNote } from '../core/note.ts'
+import type { Note, NotedLimit } from '../core/note.ts'
+import { checkNote, overruledLimit } from '../core/note.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { claimedRow, newRow } from './fixtures/task-rows.ts'
 import { decideTask } from './task-decide.ts'
@@ -43,6 +43,20 @@ describe('a note of an attempt', () => {
     expect([row.status, row.attemptDeadlineAt]).toEqual(['pending', null])
   })
 
+  test('K2: whoever takes the next attempt is told which limit the store had to keep', () => {
+    const limit: NotedLimit = {
+      ...{ type: 'agent', command: 1, commandType: 'shell', text: 'sleep 9', limitMs: 2_000, elapsedMs: 500 },
+      ...{ source: 'agent_timeout_secs', message: 'Agent item-1 timed out after 2s', isTold: false },
+    }
+    const limited = noted(running(), { limitMs: 4_000, limitOf: limit }, 1_500).draft.row
+    const told = ({ details }: TaskRow) => overruledLimit(details && JSON.parse(details))
+    expect(told(limited)).toBeNull()
+    const lost = { type: 'lost', nodeId: limited.nodeId, receipt: 'exited' } as const
+    expect(told(decideTask(limited, lost, 60_000, 0).draft.row)).toBeNull()
+    const { row } = decideTask(limited, { type: 'due' }, 5_600, 0).draft
+    expect(told(row)).toEqual({ limit, attempt: 1, notedAt: 1_500, firedAt: 5_600 })
+  })
+
   test('does not move the limit of a policy', () => {
     const row = running({ attemptTimeout: '3s' })
     for (const limitMs of [60_000, null]) {
@@ -64,6 +78,7 @@ describe('a note from another process', () => {
       [{ events: [null as never] }, /is none/],
       [{ limitMs: -1 }, /no length of time/],
       [{ limitMs: Infinity }, /no length of time/],
+      [{ limitOf: 7 as never }, /is no limit/],
       [{ letters: [{ jobId: 'w_1', itemId: 7 as never, letter: null }] }, /itemId is none/],
       [{ letters: [{ jobId: 'w_1', itemId: 'item-1', letter: {} as never }] }, /what went wrong/],
       [{ events: Array.from({ length: 1_001 }, () => started) }, /too much/],

@@ -9,7 +9,7 @@ import { unreachable } from '../core/errors.ts'
 import type { ExtensionState } from '../core/extension.ts'
 import { decideExtension, NO_EXTENSIONS } from '../core/extension.ts'
 import type { LateResult } from '../core/failure.ts'
-import type { Note } from '../core/note.ts'
+import type { KeptLimit, Note } from '../core/note.ts'
 import type { AttemptReport } from '../core/reports.ts'
 import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
@@ -179,13 +179,15 @@ function beat({ row, now }: TaskDraft, input: Extract<AttemptReport, { type: 'be
 }
 
 /** What an attempt that runs commands says of them; each has a limit of its own. */
-function note(draft: TaskDraft, { events, limitMs, letters }: Note): void {
+function note(draft: TaskDraft, { events, limitMs, limitOf, letters }: Note): void {
   const { row, now } = draft
   for (const event of events) draft.record({ ...event, attempt: row.attempt })
   draft.letters.push(...letters)
   // One that its policy limits is not for it to limit.
   if (limitMs === undefined || draft.policy.attemptTimeoutMs !== null) return
   row.attemptDeadlineAt = limitMs === null ? null : now + limitMs
+  if (limitOf)
+    row.details = JSON.stringify({ limit: limitOf, attempt: row.attempt, notedAt: now } satisfies KeptLimit)
   tellLimits(draft)
 }
 

@@ -2,6 +2,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import { MAX_LATE_BYTES } from '../core/limits.ts'
+import type { KeptLimit } from '../core/note.ts'
 import { isMapreduce } from '../core/own-work.ts'
 import type { Receipt, TimeoutKind } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
@@ -40,6 +41,9 @@ function fire(draft: TaskDraft, limit: ActiveLimit): void {
   row.timeoutKind = kind
   row.losses = 0
   const reason = timeoutReason(kind, deadlineAt, fired.timeoutMs)
+  // One that the attempt set for itself: whoever takes the next is told what it was.
+  if (kind === 'execution' && policy.attemptTimeoutMs === null && row.details !== null)
+    row.details = JSON.stringify({ ...(JSON.parse(row.details) as KeptLimit), firedAt: now })
   const ofAttempt = kind === 'execution' || kind === 'heartbeat' || kind === 'stuck'
   const retried =
     ofAttempt && (kind !== 'execution' || policy.onTimeout === 'retry') && row.failures < policy.retries

@@ -323,8 +323,7 @@ export class GraphRun {
     if (!join || join.fired || join.arrived.has(branch.index)) return
     join.arrived.set(branch.index, { token, transition, context: branch.context })
     join.unsettled++
-    const stop = this.values.stop(join, token)
-    if (stop) this.#todo.push(() => join.fired || scope.closed || this.#joinFailed(join, 'failed', stop))
+    join.stop ??= this.values.stop(join, token)
     if (join.arrived.size === 1) this.#begun.push(join)
     if (token.waits++ > 0) return
     token.status = 'waiting_for_siblings'
@@ -339,6 +338,7 @@ export class GraphRun {
       if (scope.closed || this.end) return
       const verdict = join.fired ? 'wait' : join.verdict()
       if (verdict === 'fire') this.#fire(join, 0)
+      else if (verdict === 'stop') this.#joinFailed(join, 'failed', join.stop as Failure)
       // Of several joins, one that nobody comes to is just not taken.
       else if (verdict === 'unreachable' && (scope.joins.length === 1 || join.arrived.size > 0)) {
         this.#joinFailed(join, 'failed', unreachable(join))

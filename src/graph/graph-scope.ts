@@ -2,6 +2,7 @@
  * One fan-out instance, its branches and the joins that count them. Joins count branches, not tokens: a branch is one
  * vote, however many nodes it has.
  */
+import type { Failure } from '../core/failure.ts'
 import type { JsonObject } from '../definitions/context-path.ts'
 import { quorum, synchronizationTimeout } from '../definitions/workflow-limits.ts'
 import type { NodeModel, SynchronizationModel, TransitionModel } from '../definitions/workflow-model.ts'
@@ -97,6 +98,8 @@ export class Join {
   warningTimer: number | null = null
   timeoutMs: number | null = null
   fired = false
+  /** One that arrived says that nothing more is worth doing. */
+  stop: Failure | null = null
 
   constructor(scope: Scope, transition: TransitionModel) {
     this.scope = scope
@@ -125,7 +128,8 @@ export class Join {
   }
 
   /** What has to happen now, if anything: every branch that could change it has been heard of. */
-  verdict(): 'wait' | 'fire' | 'unreachable' | 'empty' {
+  verdict(): 'wait' | 'fire' | 'unreachable' | 'empty' | 'stop' {
+    if (this.stop) return 'stop'
     const { strategy } = this.rules
     const arrived = this.arrived.size
     const { pending } = this

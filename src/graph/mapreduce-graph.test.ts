@@ -46,6 +46,15 @@ describe('a map-reduce as a graph', () => {
     expect(run.works).not.toContain('tally')
   })
 
+  test('D3: also the last of them, after which there is nothing to stop', () => {
+    const run = machine('reduce:\n  - shell: "true"')
+    run.complete('items', { ids })
+    for (const i of [0, 1]) run.complete(`item.${i}`, done)
+    run.complete('item.2', { status: 'timed_out', stop: 'item-2 timed out and timeout_action is fail' })
+    expect(run.run.end).toMatchObject({ status: 'failed', failure: { code: 'stopped', message: /item-2/ } })
+    expect(run.works).toEqual([])
+  })
+
   test('an item that the store stopped is one that failed: the others go on', () => {
     const run = machine()
     run.complete('items', { ids })

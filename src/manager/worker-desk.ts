@@ -351,6 +351,7 @@ export class WorkerDesk {
       if (answered && 'answer' in answered) return reportAnswer(answered.answer)
       const error = String(answered?.error)
       logger.error({ taskId: report.taskId, type: report.type, error }, 'a report could not be stored')
+      if (report.type === 'note') return { type: 'refused', message: error.replace(/^\w*Error: /, '') }
       return { type: 'stale', reason: { code: 'stale', message: error } }
     })
   }

@@ -1,6 +1,7 @@
 /** What is kept of an item that was given up, for people and for another try. It is as much as a store takes. */
 import { MAX_LETTER_BYTES } from '../core/limits.ts'
 import type { DeadLetterBody, DeadLetterNote } from '../core/note.ts'
+import { CUT, cutFiles, cutItem, problemOf } from './letter-sending.ts'
 import type { MapreduceRun } from './mapreduce-run.ts'
 import type { ItemAttempt, ItemResult, RunItem } from './run-folder.ts'
 
@@ -48,6 +49,8 @@ export function letterOf(
  * captured, names of files, old attempts, and the item itself only where there would be no space for it alone.
  */
 function fitting(letter: DeadLetterBody): DeadLetterBody {
+  // What no store takes in any length.
+  if (problemOf(letter) === 'invalid_json') cutItem(letter)
   let over = bytesOf(letter) - MAX_LETTER_BYTES
   if (over <= 0) return letter
   const { history, partial } = letter as unknown as Cuttable
@@ -59,15 +62,10 @@ function fitting(letter: DeadLetterBody): DeadLetterBody {
   }
   partial.captures = CUT
   if (fits(letter)) return letter
-  for (const kept of [partial.kept, ...history.map((one) => one.kept)])
-    if (kept) kept.changedFiles = kept.changedFiles.slice(0, FILES_OF_CUT)
+  for (const one of [partial, ...history]) cutFiles(one)
   if (fits(letter)) return letter
   const old = history.splice(0, history.length - 1)
-  if (!fits(letter)) {
-    letter.item = CUT
-    // A retry would have nothing to work on.
-    letter.eligible = false
-  }
+  if (!fits(letter)) cutItem(letter)
   let bytes = bytesOf(letter)
   for (const one of old.toReversed()) {
     bytes += bytesOf(one) + ','.length
@@ -81,9 +79,6 @@ interface Cuttable {
   history: { kept?: ItemAttempt['kept'] }[]
   partial: { captures: unknown; kept: ItemAttempt['kept'] }
 }
-
-const CUT = { cut: 'it is too large for a dead letter' }
-const FILES_OF_CUT = 50
 
 function fits(letter: DeadLetterBody): boolean {
   return bytesOf(letter) <= MAX_LETTER_BYTES

@@ -2,17 +2,25 @@
  * One attempt at one item: its folder, its commands within their limits, its commits merged back, and what is kept of
  * it. Making and putting away the folder is not charged to anybody's limit.
  */
+import { sleep } from '../core/clock.ts'
 import { assert } from '../core/errors.ts'
 import { HandlerError } from '../core/failure.ts'
 import type { CommandEvent } from '../core/note.ts'
+import { overruledLimit } from '../core/note.ts'
+import type { Stopped } from '../core/task-errors.ts'
 import { limitOfAttempt, maxAttempts } from '../definitions/mapreduce-limits.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
 import { letterOf } from './item-letter.ts'
+import { sendLetter } from './letter-sending.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
+import { overruledAttempt, overruledEvents } from './overruled-item.ts'
 import type { ItemAttempt, ItemResult, ItemStatus, RunItem } from './run-folder.ts'
 import type { Budget, StepsEnd } from './steps.ts'
 import { Steps } from './steps.ts'
 import type { ItemFolder } from './worktrees.ts'
+
+/** When the grace is over: an attempt is waited for a little longer. */
+const CLEAN_UP_MS = 1_000
 
 /** What the graph is told of an item: the rest stands in the folder of the run. */
 export interface ItemOutput {
@@ -32,12 +40,15 @@ export async function workOnItem(run: MapreduceRun, id: string, attempt: Attempt
     const message = `item ${id} is not in the folder of its run, ${run.folder.path}`
     throw new HandlerError(message, { code: 'unknown_item', retryable: false })
   }
+  // Of an attempt that was stopped here the folder is put away.
+  const stopped = await run.takeStopped(id)
   const work = new ItemWork(run, item, attempt)
   const isRetried = run.folder.record.retrying.includes(id)
   if (isRetried && run.live.status(id) === 'timed_out') run.live.forget(id)
   // Its process died between writing it down and saying so.
   const known = run.live.status(id) === null ? null : run.folder.result(id)
-  return known ? work.sayAgain(known) : work.run()
+  if (known) return work.sayAgain(known)
+  return (await work.overruled(stopped)) ?? work.run()
 }
 
 class ItemWork {
@@ -47,17 +58,38 @@ class ItemWork {
   /** Those before this one that came to an end. */
   readonly #earlier: ItemAttempt[]
   readonly #events: CommandEvent[] = []
+  #abortedAt = 0
 
   constructor(run: MapreduceRun, item: RunItem, attempt: Attempt) {
     this.#run = run
     this.#item = item
     this.#attempt = attempt
     this.#earlier = run.folder.result(item.id)?.attempts ?? []
+    const { context, commands } = attempt
+    context.signal.addEventListener('abort', () => {
+      this.#abortedAt = commands.clock.monotonic()
+    })
   }
 
   /** Those that left no word, because their process died, are counted by the store alone. */
   get #number(): number {
     return Math.max(this.#attempt.context.attempt, this.#earlier.length + 1)
+  }
+
+  /** The store had to end the attempt before this one. Null: it did not, or the item is tried again now. */
+  async overruled(stopped: ItemAttempt | null): Promise<ItemOutput | null> {
+    const kept = overruledLimit(this.#attempt.context.previousDetails)
+    if (!kept || this.#earlier.some(({ attempt }) => attempt === kept.attempt)) return null
+    const made = overruledAttempt(kept, stopped)
+    if (this.#run.model.map.action === 'skip') made.status = 'skipped'
+    made.kept ??= await this.#putAway(true)
+    const events = overruledEvents(this.#item.id, 'map', kept, made.timeout!)
+    this.#events.unshift(...events)
+    const ended = await this.#end(made, {})
+    if (ended) return ended
+    this.#earlier.push(made)
+    this.#events.splice(0)
+    return null
   }
 
   async run(): Promise<ItemOutput> {
@@ -100,12 +132,30 @@ class ItemWork {
     const end = await steps.run(this.#run.model.map.template)
     const tookMs = steps.elapsedMs
     if (end.type === 'stopped' || context.signal.aborted) {
-      this.#run.cleanUp(this.#putAway())
+      const stopped = this.#stopped(end, startedAt, tookMs)
+      this.#run.itemStopped(id, stopped)
+      if ((context.signal.reason as Stopped).code === 'closing') await this.#untilPutAway(stopped)
       throw context.signal.reason
     }
     await commands.endLeft()
     const ended = await this.#ended(end, startedAt, tookMs, steps.captures)
     return this.#conclude(ended, steps.captures)
+  }
+
+  async #stopped(end: StepsEnd, startedAt: number, tookMs: number): Promise<ItemAttempt> {
+    const timeout = end.type === 'timed_out' ? end.timeout : null
+    return { ...this.#made(startedAt, tookMs), steps: end.steps, timeout, kept: await this.#putAway() }
+  }
+
+  /** The process ends: only now can the store be told how that went. No longer than the attempt is waited for. */
+  async #untilPutAway(stopped: Promise<unknown>): Promise<void> {
+    const { commands } = this.#attempt
+    const over = new AbortController()
+    const putAway = stopped.catch(() => null) // whoever cleans up has said so
+    const leftMs = commands.graceMs - (commands.clock.monotonic() - this.#abortedAt)
+    await Promise.race([putAway, sleep(commands.clock, Math.max(CLEAN_UP_MS, leftMs), over.signal)])
+    over.abort()
+    this.#note(this.#events)
   }
 
   #steps(folder: ItemFolder, budget: Budget | null): Steps {
@@ -218,6 +268,14 @@ class ItemWork {
   }
 
   async #conclude(made: ItemAttempt, captures: Record<string, unknown>): Promise<ItemOutput> {
+    const ended = await this.#end(made, captures)
+    if (ended) return ended
+    const message = made.timeout?.message ?? 'it timed out'
+    throw new HandlerError(message, { code: 'item_timed_out', retryable: true })
+  }
+
+  /** Null: it is tried again. */
+  async #end(made: ItemAttempt, captures: Record<string, unknown>): Promise<ItemOutput | null> {
     const { folder, live, model } = this.#run
     const { id, name } = this.#item
     const { status, timeout, tookMs } = made
@@ -232,7 +290,7 @@ class ItemWork {
     if (isAgain) {
       this.#note(this.#events)
       live.itemLeaves(id, { itemId: id, name, status, message: `${message}; it is tried again`, ms: tookMs })
-      throw new HandlerError(message ?? 'it timed out', { code: 'item_timed_out', retryable: true })
+      return null
     }
     await this.#noteEnd(result, message)
     live.itemEnds(result, timeout ? `${message}; the limit is set by ${timeout.source}` : message)
@@ -261,11 +319,9 @@ class ItemWork {
 
   #stop(status: ItemStatus, message: string | null): string | null {
     const { model, live } = this.#run
-    const { id, name } = this.#item
     if (status !== 'failed' && status !== 'timed_out') return null
-    const who = name === id ? id : `${id} (${name})`
-    if (status === 'timed_out' && model.map.action === 'fail')
-      return `item ${who} timed out and timeout_action is fail: ${message}`
+    if (status === 'timed_out' && model.map.action === 'fail') return stopText(this.#item, message)
+    const who = whoOf(this.#item)
     const { total } = live.counts()
     if (model.errorPolicy.onFailure !== 'stop' || !isToleranceUsedUp(model.errorPolicy, live.bad, total))
       return null
@@ -275,7 +331,7 @@ class ItemWork {
   async #noteEnd(result: ItemResult, message: string | null): Promise<void> {
     const letter = letterOf(this.#run, this.#item, result, message)
     const events = this.#run.model.map.monitoring ? this.#events : []
-    if (letter) await this.#attempt.commands.note({ events, letters: [letter] })
+    if (letter) await sendLetter(this.#run, this.#attempt.commands, { result, letter, events })
     else this.#note(events)
   }
 
@@ -283,4 +339,12 @@ class ItemWork {
     if (!this.#run.model.map.monitoring || events.length === 0) return
     void this.#attempt.commands.note({ events, letters: [] })
   }
+}
+
+function whoOf({ id, name }: RunItem): string {
+  return name === id ? id : `${id} (${name})`
+}
+
+export function stopText(item: RunItem, message: string | null): string {
+  return `item ${whoOf(item)} timed out and timeout_action is fail: ${message}`
 }

@@ -4,6 +4,7 @@
  */
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
+import { HandlerError } from '../core/failure.ts'
 import type { Logger } from '../core/logger.ts'
 import { mapreduceQueue } from '../core/own-work.ts'
 import { maxAttempts } from '../definitions/mapreduce-limits.ts'
@@ -31,7 +32,7 @@ import { workOnItem } from './item-work.ts'
 import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
 import { findRepository } from './repository.ts'
-import type { ItemResult, RunFolder } from './run-folder.ts'
+import type { ItemAttempt, ItemResult, RunFolder } from './run-folder.ts'
 import { ItemFolders } from './worktrees.ts'
 
 export { ITEM_TASK, MAPREDUCE_TASKS }
@@ -67,6 +68,8 @@ export class MapreduceRun {
   readonly secrets: readonly string[]
   /** Work folders of attempts that were stopped are put away beside everything else. */
   readonly #cleanUps = new Set<Promise<unknown>>()
+  /** By item, what its last attempt here had come to when it was stopped, its folder put away. */
+  readonly #stopped = new Map<string, Promise<ItemAttempt>>()
   readonly #env: NodeJS.ProcessEnv
   readonly tell: (text: string) => void
   readonly print: MapreduceParts['print']
@@ -134,10 +137,11 @@ export class MapreduceRun {
     return [
       this.#task(ITEMS_TASK, {}, (_, attempt) => findItems(this, attempt)),
       this.#task(TALLY_TASK, {}, (_, attempt) => tally(this, attempt)),
-      this.#task(PHASE_TASK, {}, (input, attempt) =>
+      this.#task(PHASE_TASK, { retries: 1, onTimeout: 'retry' }, (input, attempt) =>
         workOnPhase(this, (input as { phase: Exclude<Phase, 'map'> }).phase, attempt),
       ),
-      this.#task(ITEM_TASK, { retries: tries - 1 }, (input, attempt) =>
+      // After one that the store had to stop, the next tells of it.
+      this.#task(ITEM_TASK, { retries: tries, onTimeout: 'retry' }, (input, attempt) =>
         workOnItem(this, (input as { id: string }).id, attempt),
       ),
     ]
@@ -155,8 +159,13 @@ export class MapreduceRun {
         ...DEFAULT_POLICY,
         ...{ queue: this.queue, graceMs: this.model.map.graceMs, onTimeout: 'fail', backoff, ...policy },
       },
-      run: (input: never, context: TaskContext, commands?: AttemptCommands) =>
-        run(input, { context, commands: commands as AttemptCommands }),
+      run: async (input: never, context: TaskContext, commands?: AttemptCommands) => {
+        try {
+          return await run(input, { context, commands: commands as AttemptCommands })
+        } catch (error) {
+          throw error instanceof HandlerError || context.signal.aborted ? error : final(error)
+        }
+      },
     }
   }
 
@@ -241,6 +250,20 @@ export class MapreduceRun {
     this.folder.save()
   }
 
+  /** An attempt at it was told to stop. */
+  itemStopped(id: string, attempt: Promise<ItemAttempt>): void {
+    this.#stopped.set(id, attempt)
+    this.cleanUp(attempt)
+  }
+
+  /** Told once. Null: nothing was stopped here, or nothing is known of it. */
+  async takeStopped(id: string): Promise<ItemAttempt | null> {
+    const stopped = this.#stopped.get(id)
+    if (!stopped) return null
+    this.#stopped.delete(id)
+    return stopped.catch(() => null) // whoever cleans up has said so
+  }
+
   /** Not waited for by the attempt, but by the end of the process. */
   cleanUp(work: Promise<unknown>): void {
     const noted = work
@@ -284,6 +307,16 @@ export class MapreduceRun {
       return { failed: (error as Error).message }
     }
   }
+}
+
+/** What is worth another try is said by the items themselves. */
+function final(error: unknown): HandlerError {
+  const { code, message } = error as { code?: string; message?: string }
+  return new HandlerError(message ?? String(error), {
+    code: code ?? 'failed',
+    retryable: false,
+    cause: error,
+  })
 }
 
 /** What was moved out of an item's way, or is nobody's. */

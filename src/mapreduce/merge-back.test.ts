@@ -202,7 +202,9 @@ test('the branch of an earlier attempt is not overwritten', async () => {
   expect(await folders.mergeBack('item-1')).toMatchObject({ type: 'conflict', branch: 'curfew/j_1/item-1' })
   expect(await folders.mergeBack('item-1')).toMatchObject({ type: 'conflict', branch: 'curfew/j_1/item-1' })
   await commitIn('item-1', { 'shared.txt': 'second' })
-  expect(await folders.mergeBack('item-1')).toMatchObject({ type: 'conflict', branch: 'curfew/j_1/item-1.2' })
+  // The second name was free, but a ref of the worktree that was made anew has it.
+  expect(repository.refs()).toEqual(['refs/curfew/j_1/item-1.2'])
+  expect(await folders.mergeBack('item-1')).toMatchObject({ type: 'conflict', branch: 'curfew/j_1/item-1.3' })
   expect(repository.git('rev-parse', 'curfew/j_1/item-1')).toBe(first)
 })
 

@@ -4,15 +4,19 @@ import path from 'node:path'
 import { CurfewError } from '../core/errors.ts'
 import { HandlerError } from '../core/failure.ts'
 import { MAX_ITEMS_BYTES } from '../core/limits.ts'
+import { overruledLimit } from '../core/note.ts'
 import { parseItems, selectItems } from '../definitions/item-selection.ts'
 import type { Phase } from '../definitions/mapreduce-model.ts'
 import { isToleranceUsedUp } from '../definitions/mapreduce-model.ts'
 import { compileShell, renderArgument, shellVariables } from '../definitions/step-template.ts'
 import { SecretMask } from '../worker/secret-mask.ts'
 import { letterOf } from './item-letter.ts'
+import { stopText } from './item-work.ts'
+import { sendLetter } from './letter-sending.ts'
 import type { ItemCounts } from './live-run.ts'
 import type { Attempt, MapreduceRun } from './mapreduce-run.ts'
-import type { ItemResult } from './run-folder.ts'
+import { overruledAttempt, overruledEvents } from './overruled-item.ts'
+import type { ItemAttempt, ItemResult } from './run-folder.ts'
 import type { Budget, StepsEnd } from './steps.ts'
 import { Steps } from './steps.ts'
 
@@ -98,8 +102,9 @@ export async function tally(
   const { live, clock } = run
   const ids = run.takeTimedOut()
   if (ids.length > 0) return { ids, counts: live.counts() }
-  await giveUpLost(run, attempt)
+  const stop = await giveUpLost(run, attempt)
   live.phaseEnds('map', 'done', clock.wall())
+  if (stop !== null) throw failed('stopped', stop)
   const counts = live.counts()
   if (isToleranceUsedUp(run.model.errorPolicy, live.bad, counts.total)) {
     const message = `${live.bad} of ${counts.total} items failed, which error_policy does not tolerate`
@@ -115,6 +120,14 @@ export async function workOnPhase(
 ): Promise<null> {
   const { live, clock } = run
   live.phaseBegins(phase, clock.wall())
+  const overruled = overruledLimit(attempt.context.previousDetails)
+  if (overruled) {
+    const { timeout } = overruledAttempt(overruled, null)
+    const events = run.model.map.monitoring ? overruledEvents(null, phase, overruled, timeout!) : []
+    await attempt.commands.note({ events, letters: [] })
+    live.phaseEnds(phase, 'failed', clock.wall())
+    throw failed('phase_timed_out', `${phase}: ${timeout!.message}`)
+  }
   const end = await runSteps(run, phase, attempt)
   if (end.type === 'stopped' || attempt.context.signal.aborted) throw attempt.context.signal.reason
   await attempt.commands.endLeft()
@@ -183,23 +196,34 @@ function mapValues(run: MapreduceRun): Record<string, string> {
   }
 }
 
-/** Items whose attempts ended without a word: the store stopped them, or their workers died again and again. */
-async function giveUpLost(run: MapreduceRun, { commands }: Attempt): Promise<void> {
+/** Items whose last attempt got no further: it could not be killed, or their workers died again and again. */
+async function giveUpLost(run: MapreduceRun, { commands }: Attempt): Promise<string | null> {
+  let stop: string | null = null
   for (const item of run.folder.items()?.values() ?? []) {
     if (run.live.status(item.id) !== null) continue
     const earlier = run.folder.result(item.id)?.attempts ?? []
-    const message = 'its attempts ended without a word: they were stopped by the store, or their process died'
-    const failure = { code: 'lost', message }
-    const lost = { attempt: earlier.length + 1, startedAt: run.clock.wall(), tookMs: 0, steps: [] }
-    const result: ItemResult = {
-      ...{ id: item.id, name: item.name, status: 'failed', tookMs: 0, captures: {} },
-      attempts: [...earlier, { ...lost, status: 'failed', timeout: null, failure, kept: null }],
-    }
+    const last = givenUp(run, earlier.length + 1, await run.takeStopped(item.id))
+    const message = last.timeout?.message ?? last.failure?.message ?? null
+    const attempts = [...earlier, last]
+    const tookMs = attempts.reduce((sum, one) => sum + one.tookMs, 0)
+    const { status } = last
+    const result: ItemResult = { id: item.id, name: item.name, status, tookMs, attempts, captures: {} }
     run.folder.setResult(result)
     run.live.itemEnds(result, message)
     const letter = letterOf(run, item, result, message)
-    if (letter) await commands.note({ events: [], letters: [letter] })
+    if (letter) await sendLetter(run, commands, { result, letter, events: [] })
+    if (status === 'timed_out' && run.model.map.action === 'fail') stop ??= stopText(item, message)
   }
+  return stop
+}
+
+function givenUp(run: MapreduceRun, attempt: number, stopped: ItemAttempt | null): ItemAttempt {
+  if (stopped?.timeout)
+    return { ...stopped, attempt, status: run.model.map.action === 'skip' ? 'skipped' : 'timed_out' }
+  const message = 'its attempts ended without a word: they were stopped by the store, or their process died'
+  const nothing = { startedAt: run.clock.wall(), tookMs: 0, steps: [], kept: null }
+  const failure = { code: 'lost', message }
+  return { ...nothing, ...stopped, attempt, status: 'failed', timeout: null, failure }
 }
 
 /** The run tells it with the name of a task of Curfew's own in front; in the details it stands as people know it. */

@@ -136,6 +136,8 @@ export async function nameCommit(repository: Repository, ref: string, commit: st
   const nothing = '0'.repeat(commit.length)
   for (let count = 1; count <= MAX_NAMES; count++) {
     const name = count === 1 ? ref : `${ref}.${count}`
+    // A branch and a ref that git would shorten to the same name are never told apart at a glance.
+    if ((await commitOf(repository, main, twinOf(name))) !== null) continue
     const args = ['update-ref', name, commit, nothing]
     const made = await git.ask(main, args)
     if (made.code === 0) return name
@@ -144,6 +146,12 @@ export async function nameCommit(repository: Repository, ref: string, commit: st
     if (taken === commit) return name
   }
   throw new CurfewError('git_failed', `there are ${MAX_NAMES} refs named ${ref}, and none is free`)
+}
+
+/** `refs/curfew/x` is `curfew/x` for short, and so is the branch `curfew/x`. */
+function twinOf(ref: string): string {
+  const branches = 'refs/heads/'
+  return ref.startsWith(branches) ? `refs/${ref.slice(branches.length)}` : ref.replace(/^refs\//, branches)
 }
 
 /** Settings for a commit of our own: the user's name, or ours where there is none. */

@@ -77,6 +77,8 @@ export interface ItemResult {
   captures: Record<string, unknown>
   /** Its commands are through, and its commits, up to this one, are being merged. */
   merging?: { head: string | null }
+  /** Why it has no dead letter, though it should. */
+  letterRefused?: string
 }
 
 /** An item, and of a retried one what it went through before. */
@@ -110,8 +112,7 @@ export class RunFolder {
     const folder = path.join(runs, record.jobId)
     const made = new RunFolder(folder, record)
     try {
-      for (const part of ['files', 'worktrees'])
-        mkdirSync(path.join(folder, part), { recursive: true, mode: 0o700 })
+      for (const part of ['files', 'worktrees']) makeFolders(path.join(folder, part))
       made.#lock()
       made.save()
       return made
@@ -328,6 +329,22 @@ export class RunFolder {
 const LOCK = 'runner.lock'
 /** Looking at it takes no time; whoever does may be slow to get on. */
 const TURN_WITHIN_MS = 10_000
+
+/**
+ * One by one: `recursive` never comes back where there is a parent and nothing can be made in it, as in /proc.
+ */
+function makeFolders(folder: string): void {
+  const missing: string[] = []
+  for (let one = path.resolve(folder); !existsSync(one); one = path.dirname(one)) missing.push(one)
+  for (const one of missing.reverse()) {
+    try {
+      mkdirSync(one, { mode: 0o700 })
+    } catch (error) {
+      // Another run makes them too.
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    }
+  }
+}
 
 function holderOf(lock: string): { pid: number; startTime: number } | null {
   try {

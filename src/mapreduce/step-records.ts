@@ -1,5 +1,7 @@
 /** What is kept of commands: how each ended, and why one did not end well. */
 
+import type { NotedLimit } from '../core/note.ts'
+
 export type TimeoutType = 'agent' | 'command' | 'idle' | 'phase'
 
 export interface StepTimeout {
@@ -38,6 +40,14 @@ export interface StepRecord {
   tookMs: number
   limitMs: number | null
   source: string
+}
+
+/** For the store, should it have to end the attempt. */
+export function notedLimit(
+  { stdout: _, stderr: __, resolution: ___, text, ...timeout }: StepTimeout,
+  isTold: boolean,
+): NotedLimit {
+  return { ...timeout, text: text.slice(0, 200), isTold }
 }
 
 /** Of each stream. */

@@ -17,7 +17,7 @@ import { compileShell, renderArgument, shellVariables } from '../definitions/ste
 import type { CommandEnd } from '../worker/command.ts'
 import type { AttemptCommands } from '../worker/command-task.ts'
 import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
-import { failureValue, firstLine, shown } from './step-records.ts'
+import { failureValue, firstLine, notedLimit, shown } from './step-records.ts'
 
 /** How long after a limit the store waits for this worker to have acted. */
 const STORE_AFTER_MS = 2_000
@@ -227,10 +227,9 @@ export class Steps {
     const { ms: limitMs, source } = limit
     const text = step.text.slice(0, 500)
     this.#host.running({ index, type: step.type, text, startedAt: this.#clock.wall(), limitMs })
-    this.#note(
-      [{ type: 'command_started', ...about, text, limitMs, source }],
-      limitMs === null ? null : limitMs + STORE_AFTER_MS,
-    )
+    const started = { type: 'command_started', ...about, text, limitMs, source } as const
+    if (limitMs === null) this.#note([started], null)
+    else this.#note([started], limitMs + STORE_AFTER_MS, this.#timeout(place, null, limit, 0))
     let stoppedAt = 0
     const { graceMs } = model.map
     const fired = { timeout: null as StepTimeout | null }
@@ -241,7 +240,8 @@ export class Steps {
       // Of what the limit is of: the command, or all of them.
       const { type, message, source: by, limitMs: ms, elapsedMs } = fired.timeout
       const event = { ...about, timeoutType: type, limitMs: ms, elapsedMs, source: by, message }
-      this.#note([{ type: 'timeout_occurred', ...event }], graceMs + STORE_AFTER_MS + 1_000)
+      const ladderMs = graceMs + STORE_AFTER_MS + 1_000
+      this.#note([{ type: 'timeout_occurred', ...event }], ladderMs, fired.timeout, true)
     }
     const end = await commands.run(
       { argv, env, cwd, limitMs, idleMs, graceMs, secrets, outputBytes: OUTPUT_BYTES, sweep: 'later' },
@@ -394,13 +394,19 @@ export class Steps {
   }
 
   /** Not waited for: a command does not start later because somebody writes down that it does. */
-  #note(events: CommandEvent[], limitMs?: number | null): void {
+  #note(events: CommandEvent[], limitMs?: number | null, of?: StepTimeout, isTold = false): void {
     const { commands, monitoring } = this.#host
     const kept = monitoring ? events : []
     const isSame = limitMs === undefined || (limitMs === null && !this.#isLimited)
     if (kept.length === 0 && isSame) return
     if (limitMs !== undefined) this.#isLimited = limitMs !== null
-    void commands.note({ events: kept, letters: [], ...(!isSame && { limitMs }) })
+    const limitOf = of && notedLimit(of, isTold)
+    void commands.note({
+      events: kept,
+      letters: [],
+      ...(!isSame && { limitMs }),
+      ...(limitOf && { limitOf }),
+    })
   }
 }
 

@@ -68,6 +68,14 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       ]
     }
 
+    test('takes the queue of a map-reduce with its run, and no other', async () => {
+      const queues = ['default', 'mapreduce:w_1', 'mapreduce:w_2', 'mapreduce:w_3']
+      for (const name of queues) await db.run(db.statements.addQueue(name))
+      await put(agentRow('w_1', SETTLED), agentRow('w_2', SETTLED), agentRow('w_3'), agentRow('g_1', SETTLED))
+      await remove('w_1', 'w_3', 'g_1')
+      expect(await owners('queues', 'name')).toEqual(['default', 'mapreduce:w_2', 'mapreduce:w_3'])
+    })
+
     test('takes an agent with everything below it, journals, signals and events too, and nothing else', async () => {
       const stranger = [agentRow('g_9', SETTLED), { ...newRow({ id: 't_9' }), ...below('g_9', 'g_9', 0) }]
       await put(...family(), ...stranger)

@@ -1,6 +1,6 @@
 /** Every other statement: one text for both dialects, apart from locks and lists. */
 import type { WorkKind } from '../core/own-work.ts'
-import { JOB, WORKFLOW } from '../core/own-work.ts'
+import { isOwnRun, JOB, mapreduceQueue, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
 import { AgentStatements, LIVE_TURN, NOT_REMOTE } from './agent-statements.ts'
 import type { AttemptRow, EventRow } from './attempt-row.ts'
@@ -356,9 +356,20 @@ export class Statements {
         and not exists (select 1 from ${s}tasks c where c.parent_id = t.id and c.detached = 0 and c.live = 1)
       union select c.id from over_ids o join ${s}tasks c on c.parent_id = o.id and c.detached = 0)`
     const these = 'in (select id from over_ids)'
+    const queues = ids.filter(isOwnRun).map(mapreduceQueue)
     return [
       { sql: `${over} delete from ${s}events where root_id ${these}`, params: [list] },
       { sql: `${over} delete from ${s}tasks where id ${these}`, params: [list] },
+      // The queue of a map-reduce goes with it.
+      ...(queues.length === 0
+        ? []
+        : [
+            {
+              sql: `delete from ${s}queues where name ${this.#d.inList('$1')} and name not in
+                (select '${mapreduceQueue('')}' || t.id from ${s}tasks t where t.id ${this.#d.inList('$2')})`,
+              params: [this.#d.list(queues), list],
+            },
+          ]),
     ]
   }
 }

@@ -7,6 +7,7 @@ import { DEAD_LETTER_ERRORS, DEAD_LETTER_STATES } from '../core/dead-letter.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure, LateResult } from '../core/failure.ts'
 import { MAX_MESSAGE_DEPTH } from '../core/limits.ts'
+import type { Note, NotedLimit } from '../core/note.ts'
 import type { Progress, StopReason } from '../core/states.ts'
 import type { DeadLetterView } from './dead-letter-view.ts'
 import { GetStatusResponseSchema, MetricSchema } from './gen/curfew/v1/cluster_pb.ts'
@@ -154,7 +155,17 @@ const down: fc.Arbitrary<DownMessage> = fc.oneof(
   record({ type: fc.constant('news' as const), agentId: text, token: text, dropped: fc.boolean() }),
 )
 
+const limitOf = record<NotedLimit>({
+  ...{ type: fc.constantFrom('agent', 'command', 'idle', 'phase'), command: count, commandType: text, text },
+  ...{ limitMs: count, elapsedMs: count, source: text, message: text, isTold: fc.boolean() },
+})
+const note = fc.record(
+  { events: fc.constant([]), letters: fc.constant([]), limitMs: orNull(number), limitOf },
+  { requiredKeys: ['events', 'letters'], noNullPrototype: true },
+) as fc.Arbitrary<Note>
+
 const report: fc.Arbitrary<Report> = fc.oneof(
+  fc.tuple(record(attempt), note).map(([of, said]): Report => ({ ...of, type: 'note', ...said })),
   record({ ...attempt, type: fc.constant('completed' as const), output: text }),
   record({ ...attempt, type: fc.constant('failed' as const), failure }),
   record({
@@ -179,6 +190,7 @@ const answer: fc.Arbitrary<ReportAnswer> = fc.oneof(
   record({ type: fc.constant('stale' as const), reason }),
   record({ type: fc.constant('extension' as const), answer: extension, deadlineAt: orNull(number) }),
   record({ type: fc.constant('limits' as const), ...limits }),
+  record({ type: fc.constant('refused' as const), message: text }),
 )
 
 const work = record<TaskView>({

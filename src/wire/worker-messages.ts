@@ -164,12 +164,13 @@ function whatToWire(report: Report): ReportMessage['what'] {
       return { case: 'extend', value: { $typeName: 'curfew.v1.Extend', ...value } }
     }
     case 'note': {
-      const { events, limitMs, letters } = report
+      const { events, limitMs, limitOf, letters } = report
       const value = {
         ...{ $typeName: 'curfew.v1.Note' as const, unlimited: limitMs === null },
         events: events.map((event) => JSON.stringify(event)),
         letters: letters.map((letter) => JSON.stringify(letter)),
         ...(typeof limitMs === 'number' && { limitMs }),
+        ...(limitOf && { limitOf: JSON.stringify(limitOf) }),
       }
       return { case: 'note', value }
     }
@@ -210,12 +211,13 @@ export function reportFromWire({ taskId, token, what }: ReportMessage): Report |
       }
     }
     case 'note': {
-      const { events, limitMs, unlimited, letters } = what.value
+      const { events, limitMs, unlimited, limitOf, letters } = what.value
       const limit = unlimited ? null : limitMs
       return {
         ...{ taskId, token, type: 'note', ...(limit !== undefined && { limitMs: limit }) },
         events: events.map((text) => JSON.parse(text)),
         letters: letters.map((text) => JSON.parse(text)),
+        ...(limitOf !== undefined && { limitOf: JSON.parse(limitOf) }),
       }
     }
     case 'overdue':
@@ -270,6 +272,8 @@ export function answerToWire(answer: ReportAnswer): ReportAnswerMessage {
     }
     case 'limits':
       return create(ReportAnswerSchema, { what: { case: 'limits', value: fromPlain(LimitsSchema, answer) } })
+    case 'refused':
+      return create(ReportAnswerSchema, { what: { case: 'refused', value: answer.message } })
   }
 }
 
@@ -288,6 +292,8 @@ export function answerFromWire({ what }: ReportAnswerMessage): ReportAnswer {
       const { deadlineAt = null, attemptMs = null, totalMs = null } = what.value
       return { type: 'limits', deadlineAt, attemptMs, totalMs }
     }
+    case 'refused':
+      return { type: 'refused', message: what.value }
     default:
       return { type: 'accepted' }
   }

@@ -105,6 +105,8 @@ export type ReportAnswer =
   | { type: 'stale'; reason: StopReason }
   | { type: 'extension'; answer: ExtensionAnswer; deadlineAt: number | null }
   | ({ type: 'limits' } & RemainingLimits)
+  /** Of a note: it is not stored, and its attempt goes on. */
+  | { type: 'refused'; message: string }
 
 export interface WorkerSession {
   /** Resolves with one answer per report, after their commit. Never rejects while the manager lives. */

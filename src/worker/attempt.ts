@@ -12,8 +12,8 @@ export interface AttemptCallbacks {
 
 /** Of attempts that run commands. */
 export interface NoteCallback {
-  /** Resolves when it is stored, or when nobody wants it any more. */
-  note(note: Note): Promise<void>
+  /** Resolves when it is stored, or nobody wants it any more: with null, or with why its letters were refused. */
+  note(note: Note): Promise<string | null>
 }
 
 export type AttemptEnd = { type: 'completed'; output: string } | { type: 'failed'; failure: Failure }

@@ -24,7 +24,9 @@ function start(handler: (run: Run, commands: AttemptCommands) => unknown) {
   }
   const callbacks = { beat: () => undefined, extend: () => Promise.reject(new Error('not asked for')) }
   const parts = { clock, logger: SILENT, callbacks }
-  return new CommandAttempt(definition, assignmentOf('steps'), parts, probe.runner, { note: async () => {} })
+  return new CommandAttempt(definition, assignmentOf('steps'), parts, probe.runner, {
+    note: async () => null,
+  })
 }
 type Run = (script: string, over?: { sweep: 'later' }) => ReturnType<AttemptCommands['run']>
 

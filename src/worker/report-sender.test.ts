@@ -120,6 +120,13 @@ test('one that is refused does not take the others with it: they go alone, and i
   expect(new Set(sent.map(({ number }) => number)).size).toBe(8)
 })
 
+test('a note that is refused says so, and its attempt goes on', async () => {
+  const { sender, sent } = recording()
+  const noted = sender.report([{ taskId: 'a', token: 'r_1', type: 'note', events: [], letters: [] }])
+  sent[0]?.refuse(new Error('too long'))
+  expect(await noted).toEqual([{ type: 'refused', message: 'too long' }])
+})
+
 test('a turn that is refused parks its agent, with the reason', async () => {
   const { sender, sent } = recording()
   const refused = sender.reportTurns([turn('g1')])

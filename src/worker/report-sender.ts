@@ -133,8 +133,7 @@ export class ReportSender {
         const report = call.reports[i] as Report
         const tries = [alone ? null : report, refusedReport(report, error)]
         const answered = await this.#firstTaken(tries, (one) => ({ reports: [one] }))
-        const reason = { code: 'stale', message: error.message } as const
-        call.answer(i, answered ? (answered.answers[0] ?? ACCEPTED) : { type: 'stale', reason })
+        call.answer(i, answered ? (answered.answers[0] ?? ACCEPTED) : refusal(report, error))
       }
     }
     for (const { call, from, to } of turns) {
@@ -181,6 +180,13 @@ function refusedReport(report: Report, { message }: Error): Report | null {
       return { taskId, token, type: 'failed', failure }
     }
   }
+}
+
+/** For one that nobody takes, in whatever form. */
+function refusal({ type }: Report, { message }: Error): ReportAnswer {
+  return type === 'note'
+    ? { type: 'refused', message }
+    : { type: 'stale', reason: { code: 'stale', message } }
 }
 
 function refusedTurn(report: TurnReport, { message }: Error): TurnReport {
@@ -248,6 +254,7 @@ function answerAll<Report, Answer>(
 function weightOf(report: Report): number {
   if (report.type === 'completed') return report.output.length
   if (report.type === 'beat') return 200 + (report.details?.length ?? 0)
+  if (report.type === 'note' && report.letters.length > 0) return 200 + JSON.stringify(report.letters).length
   // Failures are rare, and as long as their texts.
   return 'failure' in report || 'late' in report ? JSON.stringify(report).length : 200
 }

@@ -51,7 +51,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   #waitingBeat: Beat | null = null
   #beatTimer: Timer | null = null
   #beatAt = -Infinity
-  #waitingNote: { note: Note; stored: PromiseWithResolvers<void> } | null = null
+  #waitingNote: { note: Note; stored: PromiseWithResolvers<string | null> } | null = null
   #noteTimer: Timer | null = null
   #isReported = false
   #whenReported: (() => void)[] | null = null
@@ -230,12 +230,16 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   }
 
   /** Held back a moment: a command that ends soon is told of together with its end. */
-  note({ events, limitMs, letters }: Note): Promise<void> {
-    this.#waitingNote ??= { note: { events: [], letters: [] }, stored: Promise.withResolvers<void>() }
+  note({ events, limitMs, limitOf, letters }: Note): Promise<string | null> {
+    this.#waitingNote ??= {
+      note: { events: [], letters: [] },
+      stored: Promise.withResolvers<string | null>(),
+    }
     const { note, stored } = this.#waitingNote
     note.events.push(...events)
     note.letters.push(...letters)
     if (limitMs !== undefined) note.limitMs = limitMs
+    if (limitOf) note.limitOf = limitOf
     if (letters.length > 0) this.#sendNote()
     else this.#noteTimer ??= this.#host.clock.setTimer(NOTE_MS, () => this.#sendNote())
     return stored.promise
@@ -247,9 +251,14 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     this.#noteTimer?.cancel()
     this.#noteTimer = null
     if (!waiting) return
-    void this.#report({ type: 'note', ...waiting.note }).then((answer) => {
+    const { note, stored } = waiting
+    void this.#report({ type: 'note', ...note }).then(async (answer) => {
       this.#heed(answer)
-      waiting.stored.resolve()
+      const refused = answer.type === 'refused' ? answer.message : null
+      // What it says besides its letters need not be lost with them.
+      if (refused !== null && note.letters.length > 0)
+        await this.#report({ type: 'note', ...note, letters: [] })
+      stored.resolve(refused)
     })
   }
 
