@@ -43,6 +43,7 @@ test('the tarball holds what is published and no tests', async () => {
       'dist/curfew.d.ts',
       'dist/curfew.js.map',
       'dist/cli/main.js',
+      'dist/LICENSES.txt',
     ]),
   )
   expect(files.filter((file) => /\.test\.|fixtures|^(src|scripts|bench|examples)$/.test(file))).toEqual([])
@@ -78,6 +79,26 @@ actions: { say: { kind: shell, command: echo hello, execution: { timeout: 30s } 
   await writeFile(path.join(project, 'hello.yml'), flow)
   const printed = await command(process.execPath, [bin, 'run', 'hello.yml'], project)
   expect(JSON.parse(printed)).toMatchObject({ stdout: 'hello\n' })
+})
+
+test('what is started as a program or thread of its own is there: a worker beside a manager, a witness', async () => {
+  const script = `import { Curfew, task } from 'curfew'
+const echo = task({ name: 'echo', run: (input) => input })
+const manager = await Curfew.open({ store: 'parts.db', tasks: [echo], concurrency: 0, listen: '127.0.0.1:0' })
+const worker = await Curfew.work({ managers: manager.addresses, tasks: [echo], witness: true })
+await worker.attached()
+console.log(await (await manager.schedule(echo, 'hello')).result())
+await worker.close()
+await manager.close()
+`
+  await writeFile(path.join(project, 'parts.ts'), script)
+  expect(await command(process.execPath, ['parts.ts'], project)).toBe('hello\n')
+})
+
+test('the licences of what is bundled are in it', async () => {
+  const licences = await readFile(path.join(project, 'node_modules/curfew/dist/LICENSES.txt'), 'utf8')
+  for (const name of ['commander', 'pg', 'pino', 'yaml', '@bufbuild/cel'])
+    expect(licences).toContain(`${name} `)
 })
 
 test('the types of both entry points resolve, and the example of the README fits them', async () => {

@@ -75,7 +75,7 @@ export class WorkerProcess {
         ? await Supervisor.start({
             ...{ nodeId: workerId, clock, logger },
             obituary: {
-              module: pathToFileURL(entryFile('./worker/worker-obituary', import.meta.url)).href,
+              module: pathToFileURL(entryFile('worker/worker-obituary')).href,
               argument: obituary,
             },
           })

@@ -58,7 +58,7 @@ export class ThreadDriver implements LeaseDriver {
   }
 
   #launch(): { worker: Worker; exited: Promise<void> } {
-    const worker = new Worker(entryFile('./lease-thread', import.meta.url), {
+    const worker = new Worker(entryFile('leadership/lease-thread'), {
       workerData: this.#start,
       // It needs little, and no flags of the host's (a test runner's, an inspector's).
       execArgv: [],

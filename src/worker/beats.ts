@@ -91,7 +91,7 @@ export class ThreadBeats implements Beats {
   }
 
   #launch(): Thread {
-    const thread = new Thread(entryFile('./beat-thread', import.meta.url), {
+    const thread = new Thread(entryFile('worker/beat-thread'), {
       workerData: { shared: this.#shared, everyMs: BEAT_EVERY_MS },
     })
     thread.unref()

@@ -120,7 +120,7 @@ class ProcessAttempt implements RunningAttempt {
     const { nodeId, supervisor } = this.#environment
     const { trace } = this.#assignment
     const token = this.#mark
-    const program = entryFile('./task-process', import.meta.url)
+    const program = entryFile('worker/task-process')
     const child = spawn(process.execPath, [...childExecArgv(process.execArgv), program], {
       detached: true,
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
