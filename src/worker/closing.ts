@@ -49,6 +49,7 @@ export class Closing {
     const reason = { code: 'closing', message: 'the process that runs it is closing' } as const
     const worker = this.#worker
     steps.stopTaking()
+    worker.refuseTasks(reason)
     if (drainMs > 0) await within(this.#clock, drainMs, Promise.race([worker.drained(), this.#hurry.promise]))
     worker.refuse(reason)
     worker.stopAll(reason)

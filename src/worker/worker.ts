@@ -115,9 +115,13 @@ export class Worker {
     return this.#agents.residents
   }
 
-  /** What is still handed out is given back unstarted. */
-  refuse(reason: StopReason): void {
+  /** Tasks that are still handed out are given back unstarted: whoever hands them out hears a moment later of it. */
+  refuseTasks(reason: StopReason): void {
     this.#refusing = reason
+  }
+
+  refuse(reason: StopReason): void {
+    this.refuseTasks(reason)
     this.#agents.refuse()
   }
 
