@@ -108,16 +108,17 @@ async function refuseWithoutFolder(io: Io, client: Client, id: string): Promise<
  */
 function limitFromNow(io: Io, id: string, timeoutMs: number): (client: Client) => Promise<void> {
   const endsAt = io.clock.wall() + timeoutMs
-  let isDone = false
+  let isAsked = false
   return async (client) => {
-    if (isDone) return
     const { deadlineAt, status } = await handleOf(client, id).view()
     if (isEnded(status)) return
     if (deadlineAt === null) throw usageError(`--timeout: ${id} has no limit that could be moved`)
     const byMs = endsAt - deadlineAt
+    // Its answer may have been lost.
+    if (byMs <= 0 && isAsked) return
     if (byMs <= 0) throw usageError(`--timeout: ${id} has more time left than ${formatDuration(timeoutMs)}`)
+    isAsked = true
     await handleOf(client, id).extend(Math.ceil(byMs))
-    isDone = true
   }
 }
 

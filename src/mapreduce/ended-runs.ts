@@ -24,6 +24,8 @@ export interface EndedRunsOptions {
   /** Only this one. */
   jobId?: string | undefined
   isDry?: boolean
+  /** All of them unless set. */
+  most?: number
 }
 
 export interface RemovedRun {
@@ -32,8 +34,8 @@ export interface RemovedRun {
   failed: string | null
 }
 
-/** So many are looked at in one go: a command that does something else does not wait for thousands. */
-const MOST_AT_ONCE = 200
+/** A command that does something else looks at so many, the last that were begun, and does not wait for thousands. */
+export const MOST_BESIDE = 200
 
 export async function removeEndedRuns(
   runs: string,
@@ -42,7 +44,10 @@ export async function removeEndedRuns(
 ): Promise<RemovedRun[]> {
   const removed: RemovedRun[] = []
   const jobIds = foldersOf(runs).filter((jobId) => options.jobId === undefined || jobId === options.jobId)
-  for (const jobId of jobIds.slice(0, MOST_AT_ONCE)) {
+  for (const jobId of jobIds
+    .sort()
+    .reverse()
+    .slice(0, options.most ?? jobIds.length)) {
     const verdict = await verdictOn(runs, jobId, known)
     if (verdict === 'stays') continue
     const folder = path.join(runs, jobId)

@@ -64,7 +64,10 @@ test('I2: one that was retried, and whose process died before it said so, is not
   const noted: Note[] = []
   const run = goOn()
   const commands = {
-    note: async (note: Note) => void noted.push(note),
+    note: async (note: Note) => {
+      noted.push(note)
+      return null
+    },
     run: () => expect.fail('a command was started'),
   }
   const context = { attempt: 2, signal: new AbortController().signal }

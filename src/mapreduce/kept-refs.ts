@@ -53,6 +53,9 @@ export async function removeKeptRef(
 ): Promise<string | null> {
   const args =
     branch === null ? ['update-ref', '-d', ref, commit] : ['branch', '--delete', '--force', '--', branch]
+  // Somebody may have worked on the branch since; one that is checked out git does not remove.
+  const now = await git.ask(main, ['rev-parse', '--verify', '--quiet', ref])
+  if (now.code === 0 && now.stdout.trim() !== commit) return `${branch ?? ref} has moved since`
   const removed = await git.ask(main, args)
   return removed.code === 0 ? null : gitFailed(args, removed).message
 }

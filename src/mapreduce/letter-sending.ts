@@ -23,7 +23,7 @@ export function cutFiles(of: { kept?: { changedFiles: string[] } | null }): void
   if (of.kept) of.kept = { ...of.kept, changedFiles: of.kept.changedFiles.slice(0, SHOWN_FILES) }
 }
 
-const SHOWN_FILES = 20
+const SHOWN_FILES = 50
 
 /** Why nobody would take it: the code of an error. */
 export function problemOf(letter: DeadLetterBody): string | null {

@@ -100,6 +100,7 @@ export class RunFolder {
   readonly path: string
   readonly record: RunRecord
   #items: Map<string, RunItem> | null = null
+  #captures: Record<string, unknown> | null = null
   #results: ResultLog | null = null
   #isLocked = false
 
@@ -118,8 +119,8 @@ export class RunFolder {
       return made
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      if (code === undefined || error instanceof CurfewError) throw error
       if (existsSync(folder)) made.discard()
+      if (code === undefined || error instanceof CurfewError) throw error
       throw new CurfewError('state_folder', `the folder of the run, ${folder}, cannot be made (${code})`, {
         hint: `Free some space, or set ${STATE_VARIABLE} to a folder that can be written.`,
         fields: { folder },
@@ -200,10 +201,12 @@ export class RunFolder {
 
   setCaptures(captures: Record<string, unknown>): void {
     this.#write('captures.json', captures)
+    this.#captures = captures
   }
 
   captures(): Record<string, unknown> {
-    return this.#readJson<Record<string, unknown>>('captures.json') ?? {}
+    this.#captures ??= this.#readJson<Record<string, unknown>>('captures.json') ?? {}
+    return this.#captures
   }
 
   setResult(result: ItemResult): void {
@@ -287,15 +290,32 @@ export class RunFolder {
 
   /** By a process that is not there any more it does not count. One at a time looks whose it is, and takes it. */
   #lock(): void {
-    const turn = new DatabaseSync(`${path.dirname(this.path)}.lock`, { timeout: TURN_WITHIN_MS })
+    const turn = this.#takeTurn()
     try {
-      turn.exec('BEGIN EXCLUSIVE')
       const holder = holderOf(path.join(this.path, LOCK))
       if (holder && isAlive(holder.pid, holder.startTime)) throw inUse(this.record.jobId, holder.pid)
       this.#write(LOCK, { pid: process.pid, startTime: startTimeOf(process.pid) })
       this.#isLocked = true
     } finally {
       turn.close()
+    }
+  }
+
+  /** Of those who look who works on a run, one at a time. */
+  #takeTurn(): DatabaseSync {
+    const file = `${path.dirname(this.path)}.lock`
+    let turn: DatabaseSync | null = null
+    try {
+      turn = new DatabaseSync(file, { timeout: TURN_WITHIN_MS })
+      turn.exec('BEGIN EXCLUSIVE')
+      return turn
+    } catch (error) {
+      turn?.close()
+      throw new CurfewError('state_folder', `${file} cannot be locked: ${(error as Error).message}`, {
+        hint: `Free some space, or set ${STATE_VARIABLE} to a folder that can be written.`,
+        fields: { file },
+        cause: error,
+      })
     }
   }
 
