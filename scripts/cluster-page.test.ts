@@ -6,10 +6,11 @@ import type { DescService } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import * as limits from '../src/core/limits.ts'
 import { ATTEMPT_LEASE_BASE_MS, LEADERSHIP_MS, RENEW_EVERY_MS } from '../src/leadership/lease-times.ts'
-import { mayCall, ROLES } from '../src/wire/access.ts'
+import { mayCall } from '../src/wire/access.ts'
 import { ClusterService } from '../src/wire/gen/curfew/v1/cluster_pb.ts'
 import { JobService } from '../src/wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkerService } from '../src/wire/gen/curfew/v1/workers_pb.ts'
+import { ROLES } from '../src/wire/roles.ts'
 import { sectionOf } from './shell-examples.ts'
 
 const root = path.join(import.meta.dirname, '..')

@@ -7,11 +7,12 @@ import { expect } from 'vitest'
 import { onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import { SystemRandomness } from './core/system-clock.ts'
 import { Curfew, createToken, findHolder, task, tokenText } from './curfew.ts'
-import type { Role } from './wire/access.ts'
-import { mayCall, ROLES } from './wire/access.ts'
+import { mayCall } from './wire/access.ts'
 import { ClusterService } from './wire/gen/curfew/v1/cluster_pb.ts'
 import { JobService } from './wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkerService } from './wire/gen/curfew/v1/workers_pb.ts'
+import type { Role } from './wire/roles.ts'
+import { ROLES } from './wire/roles.ts'
 
 const METHODS = [JobService, WorkerService, ClusterService].flatMap(({ typeName, methods }) =>
   methods.map((method) => ({ path: `/${typeName}/${method.name}`, method: method as DescMethod })),
@@ -147,6 +148,21 @@ onEachWire(
       expect(existsSync(socket)).toBe(false)
       const silent = await wire.open({ listen: false })
       expect([silent.addresses, existsSync(socket)]).toEqual([[], false])
+    })
+
+    test('over a file has its socket later, if it is asked to', async ({ wire }) => {
+      const socket = `${path.resolve(wire.store)}.sock`
+      const soon = await wire.open({ listen: undefined as never, tasks: [echo], listenAfter: '50ms' })
+      expect(soon.addresses).toEqual([])
+      await expect.poll(() => soon.addresses, { timeout: 10_000 }).toEqual([`unix:${socket}`])
+      expect(findHolder(wire.store)).toMatchObject({ socket })
+      await soon.close()
+      // One that is closed before it listens never does.
+      const late = await wire.open({ listen: undefined as never, tasks: [echo], listenAfter: '1h' })
+      await late.close()
+      expect(existsSync(socket)).toBe(false)
+      const wrong = Curfew.open({ store: wire.store, listenAfter: 'soon' as never, logger: wire.logger })
+      await expect(wrong).rejects.toThrow(/listenAfter/)
     })
 
     const hasOpenssl = spawnSync('openssl', ['version']).status === 0

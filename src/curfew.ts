@@ -8,6 +8,7 @@ import { ConnectedClient } from './client/connected-client.ts'
 import { announcedDefinitions, submitNamed, withFixedId } from './client/submit-named.ts'
 import type { ConnectedCurfew } from './connecting.ts'
 import type { Clock } from './core/clock.ts'
+import { durationMs } from './core/duration.ts'
 import { entryFile } from './core/entry-file.ts'
 import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
@@ -200,6 +201,8 @@ export class Curfew extends Client {
   static async open(options: OpenOptions): Promise<Curfew> {
     refuseInsideTask('Curfew.open')
     const listen = checkListening(options.listen)
+    const socketAfterMs =
+      options.listenAfter === undefined ? 0 : durationMs(options.listenAfter, 'listenAfter')
     const { registry, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
     const tasks = [...registry.tasks.values()]
     const agents = [...registry.agents.values(), ...OWN_AGENTS]
@@ -207,6 +210,9 @@ export class Curfew extends Client {
     const randomness = new SystemRandomness()
     const logger = options.logger ?? defaultLogger()
     const ids = new IdSource(randomness)
+    // It takes longer to start than a store to open.
+    const supervisor =
+      options.witness || needProcesses(tasks) ? new Supervisor({ clock: new SystemClock(), logger }) : null
     const engine = await openEngine({
       store: options.store,
       queues,
@@ -216,21 +222,20 @@ export class Curfew extends Client {
       logger,
       ids,
       endLeftovers: (nodeId) => endLeftovers(nodeId),
+    }).catch(async (error: unknown) => {
+      await supervisor?.close()
+      throw error
     })
-    let supervisor: Supervisor | null = null
     let curfew: Curfew | null = null
     try {
-      if (options.witness || needProcesses(tasks)) {
-        supervisor = await Supervisor.start({
-          nodeId: engine.nodeId,
-          clock: new SystemClock(),
-          logger,
-          obituary: engine.witness && {
-            module: entryUrl('./leadership/witness-process'),
-            argument: engine.witness,
-          },
-        })
-      }
+      // Nothing is run before it watches.
+      await supervisor?.watch({
+        nodeId: engine.nodeId,
+        obituary: engine.witness && {
+          module: pathToFileURL(entryFile('leadership/witness-process')).href,
+          argument: engine.witness,
+        },
+      })
       const processes: ProcessEnvironment | null = supervisor && {
         nodeId: engine.nodeId,
         supervisor,
@@ -254,8 +259,13 @@ export class Curfew extends Client {
       })
       curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
       const file = options.clock || options.listen === false ? null : fileOf(options.store)
+      const socket = file === null ? null : socketOf(file)
       // An address that cannot be had is told before anything is begun; callers wait until the engine has started.
-      await curfew.#listening.start(listen, file === null ? null : socketOf(file), logger)
+      await curfew.#listening.start(listen)
+      if (socket !== null) {
+        if (socketAfterMs === 0) await curfew.#listening.startSocket(socket, logger)
+        else curfew.#listening.startSocketAfter(socketAfterMs, socket, clock, logger)
+      }
       const opened = curfew
       await engine.start(
         worker,
@@ -325,10 +335,6 @@ function defaultLogger(level = process.env.CURFEW_LOG ?? 'warn'): Logger {
     throw invalid(`CURFEW_LOG is '${level}'; it may be ${LOG_LEVELS.join(', ')}`)
   }
   return pino({ name: 'curfew', level }, pino.destination(2))
-}
-
-function entryUrl(name: string): string {
-  return pathToFileURL(entryFile(name, import.meta.url)).href
 }
 
 /** What a dead process left running on this machine. */

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import { lstatSync, mkdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import type { Clock, Timer } from './core/clock.ts'
 import { CurfewError } from './core/errors.ts'
 import { MAX_SOCKET_PATH_BYTES } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
@@ -66,6 +67,8 @@ export function socketOf(file: string): string {
 export class Listening {
   readonly #servers: HttpServer[] = []
   readonly #engine: Engine
+  #timer: Timer | null = null
+  #starting: Promise<void> | null = null
 
   constructor(engine: Engine) {
     this.#engine = engine
@@ -75,16 +78,20 @@ export class Listening {
     return this.#servers.map(({ url }) => url)
   }
 
-  async start(listen: readonly ListenOptions[], socket: string | null, logger: Logger): Promise<void> {
-    if (listen.length === 0 && socket === null) return
-    // Whoever does not listen need not load it.
+  /** Whoever does not listen need not load what it takes. */
+  async start(listen: readonly ListenOptions[]): Promise<void> {
+    if (listen.length === 0) return
     const { serve } = await import('./manager/serve.ts')
     for (const { address, tokens, tls, hosts } of listen) {
       const options = { address: parseListen(address), tokens: readTokens(tokens ?? []), tls, hosts }
       this.#servers.push(await serve(this.#engine, options))
     }
-    if (socket === null) return
+  }
+
+  /** The socket of a store; where it cannot be had the engine works without. */
+  async startSocket(socket: string, logger: Logger): Promise<void> {
     try {
+      const { serve } = await import('./manager/serve.ts')
       this.#servers.push(await serve(this.#engine, { address: { type: 'unix', path: socket } }))
       this.#engine.setSocket(socket)
     } catch (error) {
@@ -95,7 +102,15 @@ export class Listening {
     }
   }
 
+  startSocketAfter(ms: number, socket: string, clock: Clock, logger: Logger): void {
+    this.#timer = clock.setTimer(ms, () => {
+      this.#starting = this.startSocket(socket, logger)
+    })
+  }
+
   async close(): Promise<void> {
+    this.#timer?.cancel()
+    await this.#starting
     if (this.#servers.length > 0) this.#engine.setSocket(null)
     await Promise.all(this.#servers.splice(0).map((server) => server.close()))
   }

@@ -1,6 +1,7 @@
 /** The options of `Curfew.open`, `Curfew.connect` and `Curfew.work`, checked before anything is opened. */
 import type { Client } from './client/client.ts'
 import type { Clock } from './core/clock.ts'
+import type { Duration } from './core/duration.ts'
 import { CurfewError } from './core/errors.ts'
 import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
@@ -10,7 +11,7 @@ import { checkName } from './definitions/task-policy.ts'
 import type { WorkflowDefinition } from './definitions/workflow.ts'
 import type { ListenOptions } from './listening.ts'
 import type { ConnectionOptions } from './wire/http-client.ts'
-import type { HttpOptions } from './worker/http-request.ts'
+import type { HttpOptions } from './worker/http-task.ts'
 import { register } from './worker/registry.ts'
 
 export interface OpenOptions {
@@ -47,6 +48,8 @@ export interface OpenOptions {
    * on a Unix socket beside it by itself; `false` turns that off.
    */
   listen?: false | string | ListenOptions | readonly (string | ListenOptions)[]
+  /** When that socket is there, for programs that are mostly over by then. At once unless set. */
+  listenAfter?: Duration
   /** Done before any deadline fires and any work starts: a new limit for work whose old one is over by now. */
   first?: (client: Client) => Promise<void>
   /** For tests: a `VirtualClock` of `curfew/testing`. */
@@ -91,6 +94,7 @@ export function checkOptions(options: OpenOptions, what = 'Curfew.open') {
     'workQueues',
     'witness',
     'listen',
+    'listenAfter',
     'first',
     'clock',
     'logger',

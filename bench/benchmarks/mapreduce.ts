@@ -1,5 +1,5 @@
-// A list of items, a command for each, so many at a time: the whole process, from its start to its exit. Curfew stores
-// every step of it and counts limits; GNU parallel starts processes. Work folders are plain ones.
+// A list of items, a command for each, so many at a time: the whole process, from its start to its exit. Curfew, as it
+// is published, stores every step of it and counts limits; GNU parallel starts processes. Work folders are plain ones.
 
 import { execFile } from 'node:child_process'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -15,10 +15,11 @@ const PARALLEL = 10
 const FEW = 100
 const MANY = 10_000
 /** Limits on and off take turns this often: the difference is far smaller than the noise of one run. */
-const PAIRS = 10
+const PAIRS = 20
 
 const run = promisify(execFile)
-const cli = join(import.meta.dirname, '../../src/cli/main.ts')
+const root = join(import.meta.dirname, '../..')
+const cli = join(root, 'dist/cli/main.js')
 
 export const mapreduce: Benchmark = {
   title: `a map-reduce of ${ITEMS} times true, ${PARALLEL} at once, as a process`,
@@ -27,6 +28,12 @@ export const mapreduce: Benchmark = {
     seconds: { label: 's for 200 items', better: 'lower', digits: 2 },
     limitsPercent: {
       label: '% longer with limits than without',
+      better: 'lower',
+      digits: 1,
+      compared: false,
+    },
+    limitsCpuPercent: {
+      label: '% more processor time of the runner with them',
       better: 'lower',
       digits: 1,
       compared: false,
@@ -44,26 +51,37 @@ export const mapreduce: Benchmark = {
       const items = Array.from({ length: ITEMS }, (_, i) => String(i))
       const once = () => secondsOf(() => run(parallel, ['-j', String(PARALLEL), 'true', ':::', ...items]))
       await once()
-      return { seconds: await once(), limitsPercent: 'none', moreMb: 'none' }
+      return { seconds: await once(), limitsPercent: 'none', limitsCpuPercent: 'none', moreMb: 'none' }
     }
     const folder = await mkdtemp(join(tmpdir(), 'curfew-bench-mapreduce-'))
     try {
+      await run(process.execPath, [join(root, 'scripts/build.ts')])
       const pipeline = new Pipeline(folder)
       await pipeline.run(ITEMS, false)
       const { seconds } = await pipeline.run(ITEMS, false)
-      const ratios: number[] = []
+      const [without, limited]: [Usage[], Usage[]] = [[], []]
       for (let i = 0; i < (quick ? 1 : PAIRS); i++) {
-        const without = await pipeline.run(ITEMS, false)
-        const limited = await pipeline.run(ITEMS, true)
-        ratios.push(limited.seconds / without.seconds)
+        // Neither is always the one that comes after the other.
+        const turns = [false, true].sort(() => (i % 2 === 0 ? 1 : -1))
+        for (const isLimited of turns)
+          (isLimited ? limited : without).push(await pipeline.run(ITEMS, isLimited, 'cpu'))
       }
-      const few = await pipeline.run(FEW, true, true)
-      const many = await pipeline.run(quick ? FEW * 10 : MANY, true, true)
-      return { seconds, limitsPercent: (median(ratios) - 1) * 100, moreMb: many.heapMb - few.heapMb }
+      const more = (key: 'seconds' | 'cpuMs') =>
+        (median(limited.map((one) => one[key])) / median(without.map((one) => one[key])) - 1) * 100
+      const few = await pipeline.run(FEW, true, 'heap')
+      const many = await pipeline.run(quick ? FEW * 10 : MANY, true, 'heap')
+      const moreMb = many.heapMb - few.heapMb
+      return { seconds, limitsPercent: more('seconds'), limitsCpuPercent: more('cpuMs'), moreMb }
     } finally {
       await rm(folder, { recursive: true, force: true })
     }
   },
+}
+
+interface Usage {
+  seconds: number
+  cpuMs: number
+  heapMb: number
 }
 
 class Pipeline {
@@ -73,11 +91,7 @@ class Pipeline {
     this.#folder = folder
   }
 
-  async run(
-    items: number,
-    limited: boolean,
-    looksAtHeap = false,
-  ): Promise<{ seconds: number; heapMb: number }> {
+  async run(items: number, limited: boolean, looksAt: 'cpu' | 'heap' | null = null): Promise<Usage> {
     const limits = limited
       ? '  agent_timeout_secs: 600\n  timeout_config: { timeout_policy: hybrid, command_timeouts: { shell: 60 } }\n'
       : ''
@@ -93,24 +107,22 @@ ${limits}  agent_template:
     await rm(join(this.#folder, 'curfew.db'), { force: true })
     const usage = join(this.#folder, 'usage.json')
     const report = `data:text/javascript,${encodeURIComponent(REPORT)}`
+    const looking = looksAt === null ? [] : ['--expose-gc', '--import', report]
     const seconds = await secondsOf(() =>
-      run(
-        process.execPath,
-        ['--expose-gc', '--import', report, cli, 'run', 'pipeline.yml', '--no-worktrees'],
-        {
-          cwd: this.#folder,
-          env: {
-            ...process.env,
-            CURFEW_STATE_DIR: join(this.#folder, 'state'),
-            BENCH_USAGE: usage,
-            ...(looksAtHeap && { BENCH_HEAP: '1' }),
-          },
-          maxBuffer: 2 ** 30,
+      run(process.execPath, [...looking, cli, 'run', 'pipeline.yml', '--no-worktrees'], {
+        cwd: this.#folder,
+        env: {
+          ...process.env,
+          CURFEW_STATE_DIR: join(this.#folder, 'state'),
+          BENCH_USAGE: usage,
+          ...(looksAt === 'heap' && { BENCH_HEAP: '1' }),
         },
-      ),
+        maxBuffer: 2 ** 30,
+      }),
     )
-    const { heap } = JSON.parse(await readFile(usage, 'utf8')) as { heap: number }
-    return { seconds, heapMb: heap / 2 ** 20 }
+    if (looksAt === null) return { seconds, cpuMs: 0, heapMb: 0 }
+    const { heap, cpu } = JSON.parse(await readFile(usage, 'utf8')) as { heap: number; cpu: number }
+    return { seconds, cpuMs: cpu, heapMb: heap / 2 ** 20 }
   }
 }
 
@@ -119,7 +131,10 @@ const REPORT = `import { writeFileSync } from 'node:fs'
 let heap = 0
 const look = () => { gc(); heap = Math.max(heap, process.memoryUsage().heapUsed) }
 if (process.env.BENCH_HEAP) setInterval(look, 500).unref()
-process.on('exit', () => writeFileSync(process.env.BENCH_USAGE, JSON.stringify({ heap })))`
+process.on('exit', () => {
+  const { user, system } = process.cpuUsage()
+  writeFileSync(process.env.BENCH_USAGE, JSON.stringify({ heap, cpu: (user + system) / 1000 }))
+})`
 
 async function secondsOf(work: () => Promise<unknown>): Promise<number> {
   const startedAt = performance.now()

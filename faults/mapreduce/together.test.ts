@@ -1,6 +1,6 @@
 // Runs beside each other, and in places that are not as they should be.
 
-import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, existsSync, openSync, rmSync, writeSync } from 'node:fs'
 import path from 'node:path'
 import { expect, test as plainTest } from 'vitest'
 import { until } from '../wait.ts'
@@ -152,6 +152,8 @@ test(
     }
     const running = world.launch({ map }, { args })
     await world.untilMarked('started')
+    // A run listens a moment after it began.
+    await until('it listens', 20_000, () => existsSync(path.join(disk, 'store.db.sock')))
     const filler = fill(disk)
 
     const other = { map: { ...map, agent_template: [{ shell: 'true' }] } }

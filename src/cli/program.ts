@@ -29,20 +29,26 @@ import { worktreesCommand } from './worktrees.ts'
 type MakeCommand = (io: Io) => Command
 
 /** In the order of the help. */
-const GROUPS: Record<string, readonly MakeCommand[]> = {
-  'Run work:': [runCommand, submitCommand, resumeCommand],
-  'Look at it:': [statusCommand, watchCommand, listCommand, explainCommand, eventsCommand],
-  'Change it:': [cancelCommand, signalCommand, timeoutsCommand],
-  'Definitions:': [validateCommand, graphCommand],
-  'Map-reduce:': [dlqCommand, worktreesCommand],
-  'Processes:': [managerCommand, workerCommand, devCommand, workersCommand, configCommand, tokenCommand],
+const GROUPS: Record<string, Record<string, MakeCommand>> = {
+  'Run work:': { run: runCommand, submit: submitCommand, resume: resumeCommand },
+  'Look at it:': {
+    ...{ status: statusCommand, watch: watchCommand, list: listCommand },
+    ...{ explain: explainCommand, events: eventsCommand },
+  },
+  'Change it:': { cancel: cancelCommand, signal: signalCommand, timeouts: timeoutsCommand },
+  'Definitions:': { validate: validateCommand, graph: graphCommand },
+  'Map-reduce:': { dlq: dlqCommand, worktrees: worktreesCommand },
+  'Processes:': {
+    ...{ manager: managerCommand, worker: workerCommand, dev: devCommand, workers: workersCommand },
+    ...{ config: configCommand, token: tokenCommand },
+  },
 }
 
 /** Answers what to exit with. */
 export async function main(args: readonly string[], io: Io): Promise<number> {
   const options = args.includes('--') ? args.slice(0, args.indexOf('--')) : args
   try {
-    const program = await makeProgram(io)
+    const program = await makeProgram(io, args[0])
     await program.parseAsync([...args], { from: 'user' })
     return io.exitCode
   } catch (error) {
@@ -50,7 +56,8 @@ export async function main(args: readonly string[], io: Io): Promise<number> {
   }
 }
 
-export async function makeProgram(io: Io): Promise<Command> {
+/** With the command that is called alone, where it is known; else with all of them. */
+export async function makeProgram(io: Io, called = ''): Promise<Command> {
   const program = new Command('curfew')
     .description('Durable jobs and workflows whose deadlines hold.')
     .version(readVersion(), '--version', 'print the version')
@@ -70,9 +77,11 @@ export async function makeProgram(io: Io): Promise<Command> {
       'after',
       '\nSee curfew COMMAND --help for its options and examples, and curfew config for what is set here.',
     )
+  const isKnown = Object.values(GROUPS).some((commands) => Object.hasOwn(commands, called))
   for (const [group, commands] of Object.entries(GROUPS)) {
     program.commandsGroup(group)
-    for (const make of commands) program.addCommand(make(io))
+    for (const [name, make] of Object.entries(commands))
+      if (!isKnown || name === called) program.addCommand(make(io))
   }
   for (const command of program.commands) inherit(command, program)
   return program

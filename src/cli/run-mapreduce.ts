@@ -9,7 +9,7 @@ import { IdSource } from '../core/id.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import type { TaskView, WorkerProcess } from '../curfew.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
-import { removeEndedRuns } from '../mapreduce/ended-runs.ts'
+import { MOST_BESIDE, removeEndedRuns } from '../mapreduce/ended-runs.ts'
 import { MapreduceRun } from '../mapreduce/mapreduce-run.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import { Colours } from './colours.ts'
@@ -36,6 +36,9 @@ import { planFolders } from './run-surroundings.ts'
 import { attachWorker, openEngine } from './run-to-end.ts'
 import { handleOf } from './work-handle.ts'
 
+/** What changes meanwhile is shown with it. */
+const SHOW_AFTER_MS = 20
+
 export interface RunMapreduceOptions extends MapreduceValuesGiven {
   /** Its definition is as the file and the options of the call make it. */
   checked: MapreduceFile
@@ -51,6 +54,7 @@ export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promis
   const place = placeOf(io, config)
   if (flags.concurrency !== undefined)
     throw usageError('--concurrency: how many items run at once stands in the file, as max_parallel')
+  MapreduceRun.prepare()
   await checkPrograms(io, model, { args, params })
   const useGit = flags.worktrees !== false
   // A repository that cannot be worked with is told before anything is begun.
@@ -81,10 +85,18 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   const randomness = new SystemRandomness()
   const display = openMapreduceDisplay(io, io.stderr)
   const times = { startedAt: io.clock.wall(), deadlineAt: null as number | null }
+  let isShown = true
+  const show = () => {
+    isShown = true
+    display.show(snapshotOf(run, times))
+  }
   const run = new MapreduceRun({
     ...{ folder, env: { ...io.env }, clock: io.clock, chance: () => randomness.next(), retryTimeouts },
     logger: storeLogger(config.settings.log),
-    changed: () => display.show(snapshotOf(run, times)),
+    changed: () => {
+      if (isShown) io.clock.setTimer(SHOW_AFTER_MS, show)
+      isShown = false
+    },
     note: (text) => display.note(text),
     print: ({ stdout, stderr }) => {
       display.clear()
@@ -103,6 +115,7 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   try {
     const ended = await toItsEnd(io, run, { ...options, display, signal: interrupt.signal, times })
     await run.settle()
+    show()
     const ms = Math.round(io.clock.monotonic() - from)
     const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
     const { retrying } = folder.record
@@ -194,7 +207,7 @@ async function toItsEnd(
 async function removeLeft(io: Io, client: Client, { config, place }: WorkOnRun): Promise<void> {
   const logger = storeLogger(config.settings.log)
   try {
-    const options = { clock: io.clock, env: { ...io.env } }
+    const options = { clock: io.clock, env: { ...io.env }, most: MOST_BESIDE }
     const removed = await removeEndedRuns(runsFolder(io.env), knownRuns(client, place), options)
     for (const run of removed) logger.info({ ...run }, 'the folder of a run that has ended is removed')
   } catch (error) {

@@ -39,6 +39,7 @@ export interface RunToEnd {
   first?: (client: Client) => Promise<void>
 }
 
+const LISTEN_AFTER_MS = 500
 /** A process that is closing lets go of the store in this time. */
 const TAKE_WITHIN_MS = 15_000
 
@@ -126,6 +127,8 @@ export async function openEngine(
     ...{ tasks, agents, workflows, concurrency, turns, queues, http: { allowPrivate } },
     // Commands of workflows need it, and whatever is left running when this process is killed is ended.
     witness: true,
+    // Most are over before anybody asks for them, and what it takes to answer takes a while to load.
+    listenAfter: LISTEN_AFTER_MS,
     ...(only && { workQueues: [only.queue], concurrency: only.concurrency }),
     ...(first && { first }),
   }

@@ -74,12 +74,24 @@ function readUptimeMs(): number | null {
   }
 }
 
+/** Asked for from the system in one go: a call of it costs as much as all of these. */
+const BYTES_AT_ONCE = 1_024
+
 export class SystemRandomness implements Randomness {
+  #bytes = new Uint8Array(0)
+  #used = 0
+
   next(): number {
     return Math.random()
   }
 
   bytes(count: number): Uint8Array {
-    return randomFillSync(new Uint8Array(count))
+    if (count > BYTES_AT_ONCE) return randomFillSync(new Uint8Array(count))
+    if (this.#used + count > this.#bytes.length) {
+      this.#bytes = randomFillSync(new Uint8Array(BYTES_AT_ONCE))
+      this.#used = 0
+    }
+    this.#used += count
+    return this.#bytes.subarray(this.#used - count, this.#used)
   }
 }

@@ -37,7 +37,15 @@ export const UNSAFE_KEYS: readonly string[] = ['__proto__', 'constructor', 'prot
 
 const NO_CHILDREN: ReadonlyMap<string | number, Located> = new Map()
 
+/** One text is read several times in a row: for what it is, and for what is in it. Nobody changes what comes of it. */
+let last: { text: string; parsed: ParsedText } | null = null
+
 export function parseText(text: string): ParsedText {
+  if (last?.text !== text) last = { text, parsed: parse(text) }
+  return last.parsed
+}
+
+function parse(text: string): ParsedText {
   const lines = new LineCounter()
   const place = (offset: number) => {
     const { line, col } = lines.linePos(offset)

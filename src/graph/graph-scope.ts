@@ -63,15 +63,39 @@ export interface Origin {
   readonly passed: number
 }
 
+/** A set with none or one in it for most of its life, of which there are many. */
+class FewOf<T extends object> {
+  #first: T | null = null
+  #others: Set<T> | null = null
+
+  add(one: T): void {
+    if (this.#first === null || this.#first === one) this.#first = one
+    else this.#others = (this.#others ?? new Set()).add(one)
+  }
+
+  delete(one: T): void {
+    if (this.#first !== one) return void this.#others?.delete(one)
+    // In the order in which they were added.
+    const [next = null] = this.#others ?? []
+    this.#first = next
+    if (next) this.#others?.delete(next)
+  }
+
+  *[Symbol.iterator](): Iterator<T> {
+    if (this.#first !== null) yield this.#first
+    yield* this.#others ?? []
+  }
+}
+
 export class Branch {
   readonly index: number
   /** The transition it begins with. */
   readonly transition: TransitionModel
   context: JsonObject
   /** However deep. */
-  readonly members = new Set<Token>()
+  readonly members = new FewOf<Token>()
   /** Scopes that are open inside it, however deep. */
-  readonly inner = new Set<Scope>()
+  readonly inner = new FewOf<Scope>()
   /** Tokens in it that run, and scopes open in it. */
   live = 0
   /** Nothing of it runs any more. */

@@ -7,7 +7,7 @@ import type { Logger } from '../core/logger.ts'
 import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import { NodeStatements } from '../leadership/node-statements.ts'
 import { openStore } from '../store/open-store.ts'
-import { PostgresStore } from '../store/postgres/postgres-store.ts'
+import type { PostgresStore } from '../store/postgres/postgres-store.ts'
 import { run } from '../store/statement.ts'
 import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
@@ -99,11 +99,10 @@ export class Engine {
     this.#time = time
     this.nodeId = nodeId
     this.#nodes = new NodeStatements(store.dialect)
+    const database = store.dialect === 'postgres' ? (store as PostgresStore) : null
     this.#membership =
-      store instanceof PostgresStore
-        ? new Membership(nodeId, opened.epoch, { store, time, clock, logger })
-        : null
-    this.witness = store instanceof PostgresStore ? { url: store.url, nodeId } : null
+      database && new Membership(nodeId, opened.epoch, { store: database, time, clock, logger })
+    this.witness = database && { url: database.url, nodeId }
     this.#waiters = new SettledWaiters(clock, (asked) => this.#askSettled(asked), POLL[store.dialect])
     this.#manager = new Manager({
       nodeId,

@@ -25,6 +25,7 @@ import {
 } from '../graph/mapreduce-graph.ts'
 import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
+import { prepareSupervisor } from '../worker/supervisor.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
 import { removeFolder } from './folder-removal.ts'
 import { Git, REPOSITORY_VARIABLES } from './git.ts'
@@ -75,6 +76,11 @@ export class MapreduceRun {
   readonly print: MapreduceParts['print']
   #folders: Promise<ItemFolders> | null = null
   #usesItemFile: boolean | null = null
+
+  /** There will be one, with commands: what starts them takes a while to start itself. */
+  static prepare(): void {
+    prepareSupervisor()
+  }
 
   constructor(parts: MapreduceParts) {
     const { folder, env, clock, chance, logger, retryTimeouts = false } = parts

@@ -111,6 +111,7 @@ export class ItemFolders {
   /** A fresh one, also where an earlier attempt left its own: that is removed first, and its work kept. */
   async create(itemId: string): Promise<ItemFolder> {
     const folder = this.#folderOf(itemId)
+    if (this.#pinned === null && (await makeFolder(folder))) return { path: folder, kind: 'plain' }
     const { failed } = await this.remove(itemId, { keep: true })
     if (failed !== null)
       throw new CurfewError('folder_failed', `the folder of an earlier attempt is in the way: ${failed}`, {
@@ -145,6 +146,7 @@ export class ItemFolders {
   async remove(itemId: string, { keep }: { keep: boolean }): Promise<Removal> {
     const folder = this.#folderOf(itemId)
     let kept: KeptWork | null = null
+    if (this.#pinned === null && (await removeEmpty(folder))) return { kept, failed: null }
     try {
       const registered = this.#pinned && (await findRegistration(this.#pinned.repository.commonDir, folder))
       if (!registered && (await unlessMissing(lstat(folder))) === null) return { kept, failed: null }
@@ -204,6 +206,26 @@ export class ItemFolders {
   #folderOf(itemId: string): string {
     assert(ID.test(itemId), `'${itemId}' is no id of an item`)
     return path.join(this.#root, itemId)
+  }
+}
+
+/** False: there is something of that name, or no folder to make it in. */
+async function makeFolder(folder: string): Promise<boolean> {
+  try {
+    await mkdir(folder)
+    return true
+  } catch {
+    return false // who makes sure of it says why not
+  }
+}
+
+/** Most items of a run without git leave an empty folder: one call of the system instead of five. */
+async function removeEmpty(folder: string): Promise<boolean> {
+  try {
+    await rmdir(folder)
+    return true
+  } catch {
+    return false // who makes sure of it says why not
   }
 }
 

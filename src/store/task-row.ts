@@ -407,8 +407,14 @@ export const AGENT_FIELDS: readonly (keyof TaskRow)[] = [
   'resultSeq',
 ]
 
+const COLUMNS = new Map<string, string>()
+
 export function column(field: string): string {
-  return field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+  const known = COLUMNS.get(field)
+  if (known !== undefined) return known
+  const name = field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+  COLUMNS.set(field, name)
+  return name
 }
 
 /** `t.created_at as "createdAt", …` */

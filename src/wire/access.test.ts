@@ -2,7 +2,8 @@ import { readdirSync } from 'node:fs'
 import type { DescMethod, DescService } from '@bufbuild/protobuf'
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt'
 import { expect, test } from 'vitest'
-import { accessOf, mayCall, ROLES } from './access.ts'
+import { accessOf, mayCall } from './access.ts'
+import { ROLES } from './roles.ts'
 
 /** Read-only, client, worker, peer, admin: who may call it. */
 const MATRIX: Record<string, string> = {

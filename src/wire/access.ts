@@ -6,9 +6,8 @@ import type { DescService } from '@bufbuild/protobuf'
 import { ClusterService } from './gen/curfew/v1/cluster_pb.ts'
 import { JobService } from './gen/curfew/v1/jobs_pb.ts'
 import { WorkerService } from './gen/curfew/v1/workers_pb.ts'
-
-export const ROLES = ['read-only', 'client', 'worker', 'peer', 'admin'] as const
-export type Role = (typeof ROLES)[number]
+import type { Role } from './roles.ts'
+import { ROLES } from './roles.ts'
 
 /** `open` needs no credential at all. */
 export type Access = 'open' | readonly Role[]

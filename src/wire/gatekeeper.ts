@@ -3,11 +3,11 @@
  * may call (access). Owns the answers to those who may not. Identity comes from the credential alone.
  */
 import type { Clock } from '../core/clock.ts'
-import type { Role } from './access.ts'
 import { accessOf, mayCall } from './access.ts'
 import type { AllowedHosts, ListenAddress } from './listen-rules.ts'
 import { allowedHosts, checkHeaders, checkListen } from './listen-rules.ts'
 import { RefusalCounts } from './refusal-counts.ts'
+import type { Role } from './roles.ts'
 import type { Tokens } from './tokens.ts'
 
 export interface GatekeeperOptions {

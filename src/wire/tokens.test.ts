@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import type { CurfewError } from '../core/errors.ts'
 import { MAX_ACCESS_TOKENS } from '../core/limits.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
-import { ROLES } from './access.ts'
+import { ROLES } from './roles.ts'
 import type { TokenEntry } from './tokens.ts'
 import { createToken, readTokens, tokenText } from './tokens.ts'
 

@@ -7,8 +7,8 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { Randomness } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_ACCESS_TOKENS, MAX_NAME_LENGTH } from '../core/limits.ts'
-import type { Role } from './access.ts'
-import { ROLES } from './access.ts'
+import type { Role } from './roles.ts'
+import { ROLES } from './roles.ts'
 
 /** What configuration holds of a token; as text `ROLE:sha256:HEX` or `NAME=ROLE:sha256:HEX`. */
 export interface TokenEntry {

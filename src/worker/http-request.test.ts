@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { MAX_HTTP_BODY_BYTES } from '../core/limits.ts'
 import type { TaskContext } from '../definitions/task.ts'
 import type { HttpRequest } from '../graph/graph-types.ts'
-import type { HttpOptions } from './http-request.ts'
-import { hostName, httpTask } from './http-request.ts'
+import type { HttpOptions } from './http-task.ts'
+import { hostName, httpTask } from './http-task.ts'
 import { isPrivate } from './private-address.ts'
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void

@@ -1,5 +1,5 @@
 /**
- * The action `http_request`: one request within the limits of its attempt, to public addresses unless allowed.
+ * What the action `http_request` does: one request within the limits of its attempt, to public addresses unless allowed.
  * Redirects are not followed: where they lead is for the workflow to see. A connection serves one request, so that
  * nobody gets one that was made under other rules.
  */
@@ -11,17 +11,12 @@ import { request as httpsRequest } from 'node:https'
 import { isIP } from 'node:net'
 import { HandlerError } from '../core/failure.ts'
 import { MAX_HTTP_BODY_BYTES } from '../core/limits.ts'
-import { HTTP_REQUEST } from '../core/own-work.ts'
 import { UNSAFE_KEYS } from '../definitions/definition-text.ts'
-import type { TaskContext, TaskDefinition } from '../definitions/task.ts'
-import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
+import type { TaskContext } from '../definitions/task.ts'
 import type { HttpRequest } from '../graph/graph-types.ts'
+import type { HttpOptions } from './http-task.ts'
+import { hostName, hostOf } from './http-task.ts'
 import { isPrivate } from './private-address.ts'
-
-export interface HttpOptions {
-  /** Requests may go to loopback and private addresses: all of them, or those of these host names. */
-  allowPrivate?: boolean | readonly string[]
-}
 
 interface HttpResponse {
   status: number
@@ -30,38 +25,12 @@ interface HttpResponse {
   body: unknown
 }
 
-export function httpTask(options: HttpOptions): TaskDefinition {
-  const run = (input: HttpRequest, context: TaskContext) => sendRequest(input, options, context)
-  return {
-    kind: 'task',
-    name: HTTP_REQUEST,
-    work: 'http_request',
-    policy: DEFAULT_POLICY,
-    isolation: 'inline',
-    file: null,
-    schema: null,
-    run: run as TaskDefinition['run'],
-  }
-}
-
-/** A host as it is compared: without brackets and without the dot of the root. Null: it is none. */
-export function hostName(text: string): string | null {
-  const plain = text.replace(/^\[(.*)\]$/, '$1')
-  const url = `http://${isIP(plain) === 6 ? `[${plain}]` : plain}/`
-  if ((isIP(plain) !== 6 && /[/:@?#\\\s]/.test(plain)) || !URL.canParse(url)) return null
-  return hostOf(new URL(url))
-}
-
-function hostOf({ hostname }: URL): string {
-  return hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '')
-}
-
 function refused(host: string, address: string): HandlerError {
   const message = `${host} is at ${address}, which is not a public address; open Curfew with http: { allowPrivate: ['${host}'] } to allow it`
   return new HandlerError(message, { code: 'private_address', retryable: false, details: { host, address } })
 }
 
-async function sendRequest(
+export async function sendRequest(
   request: HttpRequest,
   { allowPrivate = false }: HttpOptions,
   context: TaskContext,

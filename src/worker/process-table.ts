@@ -6,6 +6,7 @@
  */
 import { readdirSync } from 'node:fs'
 import type { Clock } from '../core/clock.ts'
+import { sleep } from '../core/clock.ts'
 import type { ProcessStat } from '../core/process-stat.ts'
 import { readProc, readProcFile, readStat } from '../core/process-stat.ts'
 import type { Marks } from './marker.ts'
@@ -20,6 +21,8 @@ const CHUNK = 40
  * so one is another process only after all others were used, which takes longer.
  */
 const KNOWN_MS = 250
+/** Between two scans: with many short commands at once, each of them waits for one, and few are made. */
+const SPACING_MS = 6
 
 export function startTimeOf(pid: number): number | null {
   return readStat(pid)?.startTime ?? null
@@ -66,11 +69,12 @@ export class ProcessTable {
     this.#since = since
   }
 
-  /** Everything there is, read after this call. Whoever asks while a scan runs shares the one that follows it. */
+  /** Everything there is, read after this call. Whoever asks soon after a scan shares the one that follows it. */
   scan(): Promise<ProcessEntry[] | null> {
     this.#next ??= this.#running.then(async () => {
+      const waitMs = this.#scannedAt + SPACING_MS - this.#clock.monotonic()
       // So that all that ends in this turn shares it.
-      await endOfTurn(this.#clock)
+      await (waitMs > 0 ? sleep(this.#clock, waitMs) : endOfTurn(this.#clock))
       this.#next = null
       const reading = this.#read()
       this.#running = reading.catch(() => null) // told to those who asked for it

@@ -4,8 +4,8 @@ import { HTTP_REQUEST, JOB, SHELL, WORKFLOW } from '../core/own-work.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
-import type { HttpOptions } from './http-request.ts'
-import { hostName, httpTask } from './http-request.ts'
+import type { HttpOptions } from './http-task.ts'
+import { hostName, httpTask } from './http-task.ts'
 import { shellTask } from './shell-task.ts'
 
 export interface ProcessRegistry {

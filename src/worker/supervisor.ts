@@ -16,13 +16,17 @@ import { ProcessTable, startTimeOf } from './process-table.ts'
 import type { FromSupervisor, Obituary, RegisteredAttempt, ToSupervisor } from './supervisor-messages.ts'
 
 export interface SupervisorOptions {
-  nodeId: string
   /** The system's: processes run on real time. */
   clock: Clock
   logger: Logger
-  obituary: Obituary | null
   /** It died; another one is being started. */
   onLost?: () => void
+}
+
+/** Whom it watches over, and what it tells when that one is dead. */
+export interface Watch {
+  nodeId: string
+  obituary: Obituary | null
 }
 
 const START_MS = 10_000
@@ -38,16 +42,22 @@ export class Supervisor {
   readonly #closing = new AbortController()
   #released: number[] = []
   #releaseTimer: Timer | null = null
+  /** Started, and not yet watching. */
+  #starting: ChildProcess | null
+  #watch: Watch | null = null
   #child: ChildProcess | null = null
   #restarting: Promise<void> | null = null
 
-  static async start(options: SupervisorOptions): Promise<Supervisor> {
+  static async start({ nodeId, obituary, ...options }: SupervisorOptions & Watch): Promise<Supervisor> {
     const supervisor = new Supervisor(options)
-    await supervisor.#launch()
+    await supervisor.watch({ nodeId, obituary })
     return supervisor
   }
 
-  private constructor(options: SupervisorOptions) {
+  /** Starts it; until `watch` it watches over nobody. */
+  constructor(options: SupervisorOptions) {
+    this.#starting = prepared ?? startSupervisor()
+    prepared = null
     this.#options = options
     this.table = new ProcessTable(options.clock, startTimeOf(process.pid) ?? 0)
   }
@@ -76,6 +86,8 @@ export class Supervisor {
     this.#closing.abort()
     await this.#restarting
     this.#sendReleased()
+    // It has nothing to do yet, and exits.
+    if (this.#starting?.connected) this.#starting.disconnect()
     const child = this.#child
     if (!child) return
     child.ref()
@@ -86,21 +98,28 @@ export class Supervisor {
     timer.cancel()
   }
 
-  /** Resolves when it watches; rejects when it does not within its bound. */
+  /** Resolves when it does; rejects when it does not within its bound. Nothing is to be run before. */
+  async watch(watch: Watch): Promise<void> {
+    this.#watch = watch
+    await this.#launch()
+  }
+
   async #launch(): Promise<void> {
-    const { nodeId, clock, obituary } = this.#options
-    const program = entryFile('./supervisor-process', import.meta.url)
-    const child = spawn(process.execPath, [...connectionOptions(process.execArgv, process.env), program], {
-      detached: true,
-      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-      env: { ...process.env, NODE_OPTIONS: '' },
-    })
+    const { clock } = this.#options
+    const child = this.#starting ?? startSupervisor()
+    this.#starting = child
+    // Until it watches, it is waited for.
+    child.ref()
+    child.channel?.ref()
     await new Promise<void>((resolve, reject) => {
       const timer = clock.setTimer(START_MS, () => child.kill('SIGKILL'))
       const fail = (why: string, cause?: unknown) => {
         timer.cancel()
+        if (this.#starting === child) this.#starting = null
         reject(new CurfewError('supervisor_failed', `the supervisor process ${why}`, { cause }))
       }
+      if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null)
+        return fail('could not be started')
       child.on('error', (error) => fail('could not be started', error))
       child.on('exit', (code, signal) => {
         fail(`ended with ${signal ?? `exit code ${code}`}`)
@@ -109,6 +128,7 @@ export class Supervisor {
       child.on('message', (message: FromSupervisor) => {
         if (message.type !== 'ready') return
         timer.cancel()
+        this.#starting = null
         this.#child = child
         for (const attempt of this.#attempts.values()) this.#send({ type: 'register', attempt })
         // It is no reason for the worker to stay.
@@ -117,7 +137,7 @@ export class Supervisor {
         resolve()
       })
       const worker = { pid: process.pid, startTime: startTimeOf(process.pid) }
-      sendTo(child, { type: 'watch', nodeId, worker, obituary })
+      sendTo(child, { type: 'watch', worker, ...(this.#watch as Watch) })
     })
   }
 
@@ -154,6 +174,28 @@ export class Supervisor {
   #send(message: ToSupervisor): void {
     if (this.#child) sendTo(this.#child, message)
   }
+}
+
+/** Started before anybody needed it, and not taken yet. */
+let prepared: ChildProcess | null = null
+
+/** For whoever knows early that there will be one: it takes a while to start. */
+export function prepareSupervisor(): void {
+  prepared ??= startSupervisor()
+  prepared.unref()
+  prepared.channel?.unref()
+}
+
+function startSupervisor(): ChildProcess {
+  const program = entryFile('worker/supervisor-process')
+  const child = spawn(process.execPath, [...connectionOptions(process.execArgv, process.env), program], {
+    detached: true,
+    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    env: { ...process.env, NODE_OPTIONS: '' },
+  })
+  // Told by its exit to whoever waits for it.
+  child.on('error', () => undefined)
+  return child
 }
 
 /** A channel that is closed means that the supervisor has died: its exit is what is acted upon. */

@@ -252,6 +252,11 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     this.#noteTimer = null
     if (!waiting) return
     const { note, stored } = waiting
+    // What has ended while it was held back needs no limit any more.
+    if (this.#hasEnded) {
+      delete note.limitMs
+      delete note.limitOf
+    }
     void this.#report({ type: 'note', ...note }).then(async (answer) => {
       this.#heed(answer)
       const refused = answer.type === 'refused' ? answer.message : null
