@@ -5,7 +5,7 @@ import { CurfewError } from '../core/errors.ts'
 import { IdSource } from '../core/id.ts'
 import { MAX_CONCURRENCY } from '../core/limits.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
-import type { DeadLetter } from '../curfew.ts'
+import type { DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
 import { addSettings, loadConfig } from './config.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
 import { errorTypeOf, errorTypeOption, itemsOf } from './dlq-options.ts'
@@ -49,25 +49,36 @@ Refused (exit 1) while another retry works on one of them. Otherwise it exits as
       checkRetry(io, jobId)
       const retryId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
       const engine = await findEngine(io, config, 'write')
-      const letters = await engine.client.deadLetters
-        .claim(jobId, { ...choice, retryId })
-        .finally(() => engine.close())
+      const { deadLetters } = engine.client
+      const claim = async () =>
+        deadLetters.claim(jobId, { ...(await withItems(io, deadLetters, jobId, choice)), retryId })
+      const letters = await claim().finally(() => engine.close())
       const json = flags.json === true
-      const whole = withItems(io, letters)
-      await retryLetters(io, { jobId, letters: whole, retryId, flags: { ...rest, ...maxParallel }, json })
+      await retryLetters(io, { jobId, letters, retryId, flags: { ...rest, ...maxParallel }, json })
     },
   )
 }
 
-/** Without its item there is nothing to work on. */
-function withItems(io: Io, letters: readonly DeadLetter[]): DeadLetter[] {
-  const whole = letters.filter(({ body }) => body.eligible !== false)
-  const cut = letters.filter((letter) => !whole.includes(letter)).map(({ itemId }) => itemId)
-  if (cut.length === 0) return whole
+/** Without its item there is nothing to work on: such a letter is not taken. */
+async function withItems(
+  io: Io,
+  deadLetters: DeadLetters,
+  jobId: string,
+  choice: DeadLetterChoiceOptions,
+): Promise<DeadLetterChoiceOptions> {
+  const { itemIds, errorType } = choice
+  const whole: string[] = []
+  const cut: string[] = []
+  for await (const letter of deadLetters.read(jobId, { state: 'open', ...(errorType && { errorType }) })) {
+    const { itemId, body } = letter
+    if (itemIds === undefined || itemIds.includes(itemId))
+      (body.eligible === false ? cut : whole).push(itemId)
+  }
+  if (cut.length === 0) return choice
   const message = `${cut.join(', ')}: too large for a dead letter, so that it cannot be tried again from it`
   if (whole.length === 0) throw new CurfewError('not_eligible', message)
   io.stderr.write(`${message}\n`)
-  return whole
+  return { ...choice, itemIds: whole }
 }
 
 /** A number alone is seconds, as in the file. */
