@@ -2,19 +2,10 @@
 
 import type { NotedLimit } from '../core/note.ts'
 
-export type TimeoutType = 'agent' | 'command' | 'idle' | 'phase'
+export type TimeoutType = NotedLimit['type']
 
-export interface StepTimeout {
-  type: TimeoutType
-  command: number
-  commandType: string
-  text: string
-  limitMs: number
-  elapsedMs: number
-  /** What set the limit. */
-  source: string
+export interface StepTimeout extends Omit<NotedLimit, 'isTold'> {
   resolution: 'GracefulTermination' | 'ForceTermination'
-  message: string
   stdout: string
   stderr: string
 }

@@ -111,7 +111,7 @@ export class ItemFolders {
   /** A fresh one, also where an earlier attempt left its own: that is removed first, and its work kept. */
   async create(itemId: string): Promise<ItemFolder> {
     const folder = this.#folderOf(itemId)
-    if (this.#pinned === null && (await makeFolder(folder))) return { path: folder, kind: 'plain' }
+    if (this.#pinned === null && (await isDone(mkdir(folder)))) return { path: folder, kind: 'plain' }
     const { failed } = await this.remove(itemId, { keep: true })
     if (failed !== null)
       throw new CurfewError('folder_failed', `the folder of an earlier attempt is in the way: ${failed}`, {
@@ -146,7 +146,7 @@ export class ItemFolders {
   async remove(itemId: string, { keep }: { keep: boolean }): Promise<Removal> {
     const folder = this.#folderOf(itemId)
     let kept: KeptWork | null = null
-    if (this.#pinned === null && (await removeEmpty(folder))) return { kept, failed: null }
+    if (this.#pinned === null && (await isDone(rmdir(folder)))) return { kept, failed: null }
     try {
       const registered = this.#pinned && (await findRegistration(this.#pinned.repository.commonDir, folder))
       if (!registered && (await unlessMissing(lstat(folder))) === null) return { kept, failed: null }
@@ -209,20 +209,10 @@ export class ItemFolders {
   }
 }
 
-/** False: there is something of that name, or no folder to make it in. */
-async function makeFolder(folder: string): Promise<boolean> {
+/** In one call of the system instead of five, for most items of a run without git. False: it takes more than that. */
+async function isDone(call: Promise<unknown>): Promise<boolean> {
   try {
-    await mkdir(folder)
-    return true
-  } catch {
-    return false // who makes sure of it says why not
-  }
-}
-
-/** Most items of a run without git leave an empty folder: one call of the system instead of five. */
-async function removeEmpty(folder: string): Promise<boolean> {
-  try {
-    await rmdir(folder)
+    await call
     return true
   } catch {
     return false // who makes sure of it says why not
