@@ -6,9 +6,7 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     include: ['{src,scripts,examples,sim,faults}/**/*.test.ts'],
-    globalSetup: ['scripts/postgres/global-setup.ts'],
-    // Processes of tests leave no cache behind.
-    env: { NODE_DISABLE_COMPILE_CACHE: '1' },
+    globalSetup: ['scripts/postgres/global-setup.ts', 'scripts/compile-cache.ts'],
     testTimeout: 30_000,
     hookTimeout: 60_000,
   },

@@ -2,8 +2,6 @@
 
 import type { NotedLimit } from '../core/note.ts'
 
-export type TimeoutType = NotedLimit['type']
-
 export interface StepTimeout extends Omit<NotedLimit, 'isTold'> {
   resolution: 'GracefulTermination' | 'ForceTermination'
   stdout: string
