@@ -92,6 +92,6 @@ export class SystemRandomness implements Randomness {
       this.#used = 0
     }
     this.#used += count
-    return this.#bytes.subarray(this.#used - count, this.#used)
+    return this.#bytes.slice(this.#used - count, this.#used)
   }
 }
