@@ -210,9 +210,6 @@ export class Curfew extends Client {
     const randomness = new SystemRandomness()
     const logger = options.logger ?? defaultLogger()
     const ids = new IdSource(randomness)
-    // It takes longer to start than a store to open.
-    const supervisor =
-      options.witness || needProcesses(tasks) ? new Supervisor({ clock: new SystemClock(), logger }) : null
     const engine = await openEngine({
       store: options.store,
       queues,
@@ -222,20 +219,21 @@ export class Curfew extends Client {
       logger,
       ids,
       endLeftovers: (nodeId) => endLeftovers(nodeId),
-    }).catch(async (error: unknown) => {
-      await supervisor?.close()
-      throw error
     })
+    let supervisor: Supervisor | null = null
     let curfew: Curfew | null = null
     try {
-      // Nothing is run before it watches.
-      await supervisor?.watch({
-        nodeId: engine.nodeId,
-        obituary: engine.witness && {
-          module: pathToFileURL(entryFile('leadership/witness-process')).href,
-          argument: engine.witness,
-        },
-      })
+      if (options.witness || needProcesses(tasks)) {
+        supervisor = await Supervisor.start({
+          nodeId: engine.nodeId,
+          clock: new SystemClock(),
+          logger,
+          obituary: engine.witness && {
+            module: pathToFileURL(entryFile('leadership/witness-process')).href,
+            argument: engine.witness,
+          },
+        })
+      }
       const processes: ProcessEnvironment | null = supervisor && {
         nodeId: engine.nodeId,
         supervisor,

@@ -20,7 +20,7 @@ import { TREE_NAMES } from './fixtures/process-tasks.ts'
 import { ProcessTable, startTimeOf } from './process-table.ts'
 import type { TreeRoot } from './process-tree.ts'
 import { killMarked } from './process-tree.ts'
-import { Supervisor } from './supervisor.ts'
+import { prepareSupervisor, Supervisor } from './supervisor.ts'
 import type { ToSupervisor } from './supervisor-messages.ts'
 
 const table = new ProcessTable(clock)
@@ -146,6 +146,24 @@ describe('the supervisor', () => {
     await supervisor.close() // which ends what it knows of
     expect(await exited).toEqual([null, 'SIGKILL'])
     expect(await isUntouched(released)).toBe(true)
+  })
+
+  test('that was started before it was needed is taken, unless it has died meanwhile', async () => {
+    const children = async () =>
+      (await table.scan())
+        ?.filter((one) => one.parent === process.pid && !one.zombie)
+        .map(({ pid }) => pid) ?? []
+    const prepare = async () => {
+      const before = await children()
+      prepareSupervisor()
+      return (await children()).find((pid) => !before.includes(pid)) as number
+    }
+    const early = await prepare()
+    expect((await startSupervisor()).pid).toBe(early)
+    const dead = await prepare()
+    process.kill(dead, 'SIGKILL')
+    await until('its end', () => stateOf(dead) === null)
+    expect((await startSupervisor()).pid).not.toBe(dead)
   })
 
   test('that lost its channel to a worker that lives ends nothing', async () => {

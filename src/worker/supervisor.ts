@@ -16,17 +16,13 @@ import { ProcessTable, startTimeOf } from './process-table.ts'
 import type { FromSupervisor, Obituary, RegisteredAttempt, ToSupervisor } from './supervisor-messages.ts'
 
 export interface SupervisorOptions {
+  nodeId: string
   /** The system's: processes run on real time. */
   clock: Clock
   logger: Logger
+  obituary: Obituary | null
   /** It died; another one is being started. */
   onLost?: () => void
-}
-
-/** Whom it watches over, and what it tells when that one is dead. */
-export interface Watch {
-  nodeId: string
-  obituary: Obituary | null
 }
 
 const START_MS = 10_000
@@ -42,22 +38,16 @@ export class Supervisor {
   readonly #closing = new AbortController()
   #released: number[] = []
   #releaseTimer: Timer | null = null
-  /** Started, and not yet watching. */
-  #starting: ChildProcess | null
-  #watch: Watch | null = null
   #child: ChildProcess | null = null
   #restarting: Promise<void> | null = null
 
-  static async start({ nodeId, obituary, ...options }: SupervisorOptions & Watch): Promise<Supervisor> {
+  static async start(options: SupervisorOptions): Promise<Supervisor> {
     const supervisor = new Supervisor(options)
-    await supervisor.watch({ nodeId, obituary })
+    await supervisor.#launch()
     return supervisor
   }
 
-  /** Starts it; until `watch` it watches over nobody. */
-  constructor(options: SupervisorOptions) {
-    this.#starting = prepared ?? startSupervisor()
-    prepared = null
+  private constructor(options: SupervisorOptions) {
     this.#options = options
     this.table = new ProcessTable(options.clock, startTimeOf(process.pid) ?? 0)
   }
@@ -86,8 +76,6 @@ export class Supervisor {
     this.#closing.abort()
     await this.#restarting
     this.#sendReleased()
-    // It has nothing to do yet, and exits.
-    if (this.#starting?.connected) this.#starting.disconnect()
     const child = this.#child
     if (!child) return
     child.ref()
@@ -98,28 +86,16 @@ export class Supervisor {
     timer.cancel()
   }
 
-  /** Resolves when it does; rejects when it does not within its bound. Nothing is to be run before. */
-  async watch(watch: Watch): Promise<void> {
-    this.#watch = watch
-    await this.#launch()
-  }
-
+  /** Resolves when it watches; rejects when it does not within its bound. */
   async #launch(): Promise<void> {
-    const { clock } = this.#options
-    const child = this.#starting ?? startSupervisor()
-    this.#starting = child
-    // Until it watches, it is waited for.
-    child.ref()
-    child.channel?.ref()
+    const { nodeId, clock, obituary } = this.#options
+    const child = takePrepared() ?? startSupervisor()
     await new Promise<void>((resolve, reject) => {
       const timer = clock.setTimer(START_MS, () => child.kill('SIGKILL'))
       const fail = (why: string, cause?: unknown) => {
         timer.cancel()
-        if (this.#starting === child) this.#starting = null
         reject(new CurfewError('supervisor_failed', `the supervisor process ${why}`, { cause }))
       }
-      if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null)
-        return fail('could not be started')
       child.on('error', (error) => fail('could not be started', error))
       child.on('exit', (code, signal) => {
         fail(`ended with ${signal ?? `exit code ${code}`}`)
@@ -128,7 +104,6 @@ export class Supervisor {
       child.on('message', (message: FromSupervisor) => {
         if (message.type !== 'ready') return
         timer.cancel()
-        this.#starting = null
         this.#child = child
         for (const attempt of this.#attempts.values()) this.#send({ type: 'register', attempt })
         // It is no reason for the worker to stay.
@@ -137,7 +112,7 @@ export class Supervisor {
         resolve()
       })
       const worker = { pid: process.pid, startTime: startTimeOf(process.pid) }
-      sendTo(child, { type: 'watch', worker, ...(this.#watch as Watch) })
+      sendTo(child, { type: 'watch', nodeId, worker, obituary })
     })
   }
 
@@ -181,21 +156,30 @@ let prepared: ChildProcess | null = null
 
 /** For whoever knows early that there will be one: it takes a while to start. */
 export function prepareSupervisor(): void {
-  prepared ??= startSupervisor()
+  if (prepared?.connected) return
+  prepared = startSupervisor()
+  // Whoever needs one and finds that this could not be started says so of its own.
+  prepared.on('error', () => null)
   prepared.unref()
   prepared.channel?.unref()
 }
 
+function takePrepared(): ChildProcess | null {
+  const child = prepared
+  prepared = null
+  if (!child?.connected) return null
+  child.ref()
+  child.channel?.ref()
+  return child
+}
+
 function startSupervisor(): ChildProcess {
   const program = entryFile('worker/supervisor-process')
-  const child = spawn(process.execPath, [...connectionOptions(process.execArgv, process.env), program], {
+  return spawn(process.execPath, [...connectionOptions(process.execArgv, process.env), program], {
     detached: true,
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     env: { ...process.env, NODE_OPTIONS: '' },
   })
-  // Told by its exit to whoever waits for it.
-  child.on('error', () => undefined)
-  return child
 }
 
 /** A channel that is closed means that the supervisor has died: its exit is what is acted upon. */
