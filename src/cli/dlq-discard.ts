@@ -1,12 +1,12 @@
 /** `curfew dlq discard JOB [ITEM…]`: nobody will work on them again. The work that was kept for them goes too. */
 import { Command } from 'commander'
 import type { Client } from '../client/client.ts'
-import type { DeadLetterError } from '../core/dead-letter.ts'
+import type { DeadLetterChoiceOptions } from '../curfew.ts'
 import type { KeptRef } from '../mapreduce/kept-refs.ts'
 import { listKeptRefs, removeKeptRef } from '../mapreduce/kept-refs.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
-import { errorTypeOf, errorTypeOption, itemsOf } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
 import { withEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { runsOfLetter } from './known-runs.ts'
@@ -53,17 +53,15 @@ interface DiscardFlags extends ChoiceFlags {
   keepWork?: boolean
 }
 
-type Choice = { itemIds?: string[]; errorType?: DeadLetterError }
-
 /** Of open letters: the item, in every run that worked on it. A letter is the only one of its item. */
-async function workedOn(client: Client, jobId: string, { itemIds, errorType }: Choice): Promise<Set<string>> {
+async function workedOn(
+  client: Client,
+  jobId: string,
+  choice: DeadLetterChoiceOptions,
+): Promise<Set<string>> {
   const worked = new Set<string>()
-  for await (const letter of client.deadLetters.read(jobId, {
-    state: 'open',
-    ...(errorType && { errorType }),
-  }))
-    if (!itemIds || itemIds.includes(letter.itemId))
-      for (const id of runsOfLetter(letter)) worked.add(`${id} ${letter.itemId}`)
+  for await (const letter of openLetters(client.deadLetters, jobId, choice))
+    for (const id of runsOfLetter(letter)) worked.add(`${id} ${letter.itemId}`)
   return worked
 }
 

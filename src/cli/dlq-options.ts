@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import type { DeadLetterError, DeadLetterState } from '../core/dead-letter.ts'
 import { DEAD_LETTER_ERRORS, DEAD_LETTER_STATES } from '../core/dead-letter.ts'
+import type { DeadLetter, DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
 import type { Flags } from './options.ts'
 import { oneOf } from './options.ts'
 
@@ -32,4 +33,14 @@ export function stateOf({ state = 'open' }: ChoiceFlags): { state?: DeadLetterSt
 /** Which ones a call names; with none it means all. */
 export function itemsOf(itemIds: readonly string[]): { itemIds?: string[] } {
   return itemIds.length === 0 ? {} : { itemIds: [...new Set(itemIds)] }
+}
+
+/** Those that are open and chosen, with all there is to know of them. */
+export async function* openLetters(
+  deadLetters: DeadLetters,
+  jobId: string,
+  { itemIds, errorType }: DeadLetterChoiceOptions,
+): AsyncGenerator<DeadLetter> {
+  for await (const letter of deadLetters.read(jobId, { state: 'open', ...(errorType && { errorType }) }))
+    if (itemIds === undefined || itemIds.includes(letter.itemId)) yield letter
 }

@@ -8,7 +8,7 @@ import { SystemRandomness } from '../core/system-clock.ts'
 import type { DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
 import { addSettings, loadConfig } from './config.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
-import { errorTypeOf, errorTypeOption, itemsOf } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
 import { findEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { jsonOption, wholeNumber } from './options.ts'
@@ -66,14 +66,10 @@ async function withItems(
   jobId: string,
   choice: DeadLetterChoiceOptions,
 ): Promise<DeadLetterChoiceOptions> {
-  const { itemIds, errorType } = choice
   const whole: string[] = []
   const cut: string[] = []
-  for await (const letter of deadLetters.read(jobId, { state: 'open', ...(errorType && { errorType }) })) {
-    const { itemId, body } = letter
-    if (itemIds === undefined || itemIds.includes(itemId))
-      (body.eligible === false ? cut : whole).push(itemId)
-  }
+  for await (const { itemId, body } of openLetters(deadLetters, jobId, choice))
+    (body.eligible === false ? cut : whole).push(itemId)
   if (cut.length === 0) return choice
   const message = `${cut.join(', ')}: too large for a dead letter, so that it cannot be tried again from it`
   if (whole.length === 0) throw new CurfewError('not_eligible', message)
