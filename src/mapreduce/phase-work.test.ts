@@ -16,15 +16,17 @@ import { RunFolder } from './run-folder.ts'
 const clock = new SystemClock()
 const silent = () => {}
 const logger = { debug: silent, info: silent, warn: silent, error: silent }
+let state: string
 let runs: string
 let notes: Note[]
 
 beforeEach(() => {
-  runs = mkdtempSync(path.join(os.tmpdir(), 'curfew-tally-'))
+  state = mkdtempSync(path.join(os.tmpdir(), 'curfew-tally-'))
+  runs = path.join(state, 'runs')
   notes = []
 })
 
-afterEach(() => rmSync(runs, { recursive: true, force: true }))
+afterEach(() => rmSync(state, { recursive: true, force: true }))
 
 function started(action: string): MapreduceRun {
   const { model } = loadMapreduce(`
