@@ -184,6 +184,14 @@ create table {s}dead_letters (
 ) {strict};
 create index dead_letters_over on {s}dead_letters (updated_at) where state <> 'open';
 `,
+  `
+-- PostgreSQL: the last transaction that was committed, of those that came one after the other
+create table {s}lanes (
+  id {id} not null primary key,
+  batch {int8} not null,
+  at {int8} not null
+) {strict} {room};
+`,
 ]
 
 export const META_TABLE =

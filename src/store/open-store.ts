@@ -6,7 +6,7 @@ import { storeLocation } from './store-location.ts'
 
 export async function openStore(store: string, clock: Clock, logger: Logger, nodeId: string): Promise<Store> {
   const location = storeLocation(store)
-  if (location.dialect === 'postgres') return (await postgres()).open(location.url, clock, logger)
+  if (location.dialect === 'postgres') return (await postgres()).open(location.url, clock, logger, nodeId)
   const { SqliteStore } = await import('./sqlite/sqlite-store.ts')
   return SqliteStore.open(location.file, clock, nodeId)
 }

@@ -21,6 +21,12 @@ const SETTINGS = Object.entries({
   .map(([name, value]) => `set_config('${name}', '${value}', true)`)
   .join(', ')
 
+/** Of two transactions of a lane the second begins when the first has ended; a batch is a number of the lane's. */
+export interface Mark {
+  lane: string
+  batch: number
+}
+
 export class Conversation {
   readonly #client: pg.ClientBase
   readonly #sent = new Map<Ticket, Promise<void>>()
@@ -32,17 +38,18 @@ export class Conversation {
     this.#stream = (client as unknown as { connection?: { stream?: Writable } }).connection?.stream ?? null
   }
 
-  /** Answers the id of the transaction; rejects when this process may not decide. */
-  begin(fence: Fence | null): Promise<string> {
-    // Both parts of the fence are ours (an id of our alphabet and a number), so they may stand in the text.
+  /** Leaves its mark for when the answer to the commit is lost; rejects when this process may not decide. */
+  begin(fence: Fence | null, { lane, batch }: Mark): Promise<void> {
+    // All of it is ours (ids of our alphabet, and numbers), so it may stand in the text.
     const from = fence
       ? `from curfew.nodes where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
       : ''
     this.#gather()
-    const text = `begin; select pg_current_xact_id()::text as xid, ${SETTINGS} ${from}`
+    const mark = `insert into curfew.lanes values ('${lane}', ${batch}, extract(epoch from now()) * 1000)
+      on conflict (id) do update set batch = excluded.batch, at = excluded.at`
+    const text = `begin; with mark as (${mark}) select ${SETTINGS} ${from}`
     const begun = this.#client.query(text).then((results) => {
-      const xid = (results as unknown as pg.QueryResult[]).at(-1)?.rows[0]?.xid
-      if (typeof xid === 'string') return xid
+      if ((results as unknown as pg.QueryResult[]).at(-1)?.rows.length === 1) return
       const error = new StoreError(
         'not_leading',
         `process ${fence?.nodeId} was declared gone: its lease is somebody else's`,
@@ -52,6 +59,18 @@ export class Conversation {
     })
     begun.catch((error: unknown) => this.#fail(error))
     return begun
+  }
+
+  /** Whether the transaction with that mark was committed. Waits for it to be over, however it ends. */
+  async wasCommitted({ lane, batch }: Mark): Promise<boolean> {
+    await this.#client.query(`begin; select ${SETTINGS}`)
+    // A write, because only that also waits for a row which nobody can see yet.
+    const { rows } = await this.#client.query(
+      `insert into curfew.lanes values ($1, 0, 0) on conflict (id) do update set batch = lanes.batch returning batch`,
+      [lane],
+    )
+    await this.#client.query('rollback')
+    return rows[0].batch === batch
   }
 
   /** Whatever is read behind it sees the same moment. */

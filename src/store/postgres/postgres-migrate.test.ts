@@ -16,7 +16,7 @@ beforeEach(async () => {
 })
 afterEach(() => dropDatabase(url))
 
-const open = (clock = new SystemClock()) => PostgresStore.open(url, clock, SILENT)
+const open = (clock = new SystemClock(), nodeId = 'n_1') => PostgresStore.open(url, clock, SILENT, nodeId)
 
 async function query(sql: string): Promise<unknown[]> {
   const client = new pg.Client({ connectionString: url })
@@ -30,7 +30,7 @@ async function query(sql: string): Promise<unknown[]> {
 
 describe('migrations', () => {
   test('of many that open an empty database at once one migrates, and all can work', async () => {
-    const stores = await Promise.all(Array.from({ length: 8 }, () => open()))
+    const stores = await Promise.all(Array.from({ length: 8 }, (_, i) => open(undefined, `n_${i}`)))
     await Promise.all(
       stores.map((store, i) =>
         store.write(null, () => runAll(store.statements.hot.insertTasks([newTask({ id: `t_${i}` })]))),
@@ -50,6 +50,16 @@ describe('migrations', () => {
     const second = await open()
     expect(await second.read(() => run(second.statements.readTasks(['t_1'])))).toEqual([newRow()])
     await second.close()
+  })
+
+  test('opening removes what transactions of processes long gone left, and nothing of this hour', async () => {
+    const first = await open()
+    await first.write(null, () => runAll(first.statements.hot.insertTasks([newTask()])))
+    await query(`insert into curfew.lanes select 'old', 1, at - 3600000 from curfew.lanes`)
+    await (await open()).close()
+    expect(await query('select batch::int from curfew.lanes')).toEqual([{ batch: 1 }])
+    expect(await query(`select id from curfew.lanes where id = 'old'`)).toEqual([])
+    await first.close()
   })
 
   test('a newer schema is refused, says what it is and what is known, and is left alone', async () => {
@@ -126,12 +136,12 @@ describe('the server', () => {
       wall: () => clock.wall() - 3_600_000,
       monotonic: () => clock.monotonic(),
     }) as SystemClock
-    await (await PostgresStore.open(url, late, logger)).close()
+    await (await PostgresStore.open(url, late, logger, 'n_1')).close()
     expect(told).toHaveLength(1)
     const { differenceMs } = told[0] as { differenceMs: number }
     expect(Math.abs(differenceMs - 3_600_000)).toBeLessThan(60_000)
-    await (await PostgresStore.open(url, clock, logger)).close()
-    await (await PostgresStore.open(url, new VirtualClock(0), logger)).close()
+    await (await PostgresStore.open(url, clock, logger, 'n_1')).close()
+    await (await PostgresStore.open(url, new VirtualClock(0), logger, 'n_1')).close()
     expect(told).toHaveLength(1)
   })
 })

@@ -13,6 +13,8 @@ import { READ_CLOCK } from './connection.ts'
 const OLDEST_VERSION = 150_000
 /** Only told: deadlines go by the database's clock alone. */
 const TELL_CLOCK_DIFFERENCE_MS = 5_000
+/** Nobody asks for a commit after so long. */
+const LANE_SECS = 3_600
 /** Any number, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_225_091
 
@@ -30,6 +32,9 @@ export async function migratePostgres(pool: pg.Pool, clock: Clock, logger: Logge
       const version = Number(rows[0]?.value ?? 0)
       refuseNewerSchema(version, 'the database')
       for (const text of MIGRATIONS.slice(version)) await client.query(schemaText(text, 'postgres'))
+      await client.query(
+        `delete from curfew.lanes where at < (extract(epoch from now()) - ${LANE_SECS}) * 1000`,
+      )
       await client.query(
         `insert into curfew.meta values ('schema_version', $1) on conflict (key) do update set value = excluded.value`,
         [String(MIGRATIONS.length)],

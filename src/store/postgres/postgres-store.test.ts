@@ -1,13 +1,13 @@
 import pg from 'pg'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
 import { createDatabase } from '../../../scripts/postgres/database.ts'
 import { SystemClock } from '../../core/system-clock.ts'
 import { claimedRow, newRow, newTask } from '../../engine/fixtures/task-rows.ts'
 import { TaskBatch } from '../../engine/task-batch.ts'
 import { heartbeatStatement } from '../../leadership/heartbeat.ts'
 import { NodeStatements } from '../../leadership/node-statements.ts'
-import { CommitCutter } from '../fixtures/commit-cutter.ts'
 import { SILENT, TestStore } from '../fixtures/stores.ts'
+import { untilWaiting } from '../fixtures/waiting.ts'
 import type { Statement } from '../statement.ts'
 import { run, runAll } from '../statement.ts'
 import { postgresError } from './postgres-error.ts'
@@ -78,7 +78,7 @@ describe('the fence', () => {
         yield* insert()
       })
       .then(() => finished.push('transaction'))
-    await untilWaiting('advisory')
+    await untilWaiting(other, 'advisory')
     const renewal = {
       nodeId: 'n_1',
       epoch: 1,
@@ -91,7 +91,7 @@ describe('the fence', () => {
     const renewed = await send(heartbeatStatement(renewal))
     expect(renewed.rows[0]).toMatchObject({ renewed: 1 })
     const raised = db.run(NODES.setGone('n_1', 9_000)).then(() => finished.push('epoch'))
-    await untilWaiting('transactionid')
+    await untilWaiting(other, 'transactionid')
     expect(finished).toEqual([])
     await other.query('select pg_advisory_unlock(1)')
     await Promise.all([inFlight, raised])
@@ -99,68 +99,15 @@ describe('the fence', () => {
     expect(await db.all()).toHaveLength(1)
     await expect(db.store.write(fence, insert)).rejects.toMatchObject({ code: 'not_leading' })
   })
-
-  /** Until a statement of this database waits for a lock of this kind. */
-  async function untilWaiting(kind: string): Promise<void> {
-    for (;;) {
-      const { rows } = await other.query(
-        `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and wait_event = $1`,
-        [kind],
-      )
-      if (rows.length > 0) return
-    }
-  }
-})
-
-describe('a commit whose answer is lost', () => {
-  let cutter: CommitCutter
-  let store: PostgresStore
-  beforeEach(async () => {
-    cutter = await CommitCutter.start(db.location)
-    store = await PostgresStore.open(cutter.url, new SystemClock(), SILENT)
-  })
-  afterEach(async () => {
-    await store.close()
-    await cutter[Symbol.asyncDispose]()
-  })
-
-  test('is found to have been done, and the work answers as if nothing had happened', async () => {
-    cutter.cut = 'after the server did it'
-    const ids = await store.write(null, function* () {
-      yield* runAll(store.statements.hot.insertTasks([newTask()]))
-      return 'done'
-    })
-    expect(cutter.cuts).toBe(1)
-    expect(ids).toBe('done')
-    expect(await db.all()).toEqual([newRow()])
-  })
-
-  test('is found not to have been done, and nothing was written', async () => {
-    cutter.cut = 'before the server sees it'
-    const work = store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
-    await expect(work).rejects.toMatchObject({ code: 'store_unavailable' })
-    expect(cutter.cuts).toBe(1)
-    expect(await db.all()).toEqual([])
-    await store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
-    expect(await db.all()).toHaveLength(1)
-  })
-
-  test('a connection that ends in the middle leaves nothing, and the next work has a new one', async () => {
-    const work = store.write(null, function* () {
-      yield* runAll(store.statements.hot.insertTasks([newTask()]))
-      yield* run({ sql: 'select pg_terminate_backend(pg_backend_pid())', params: [] })
-    })
-    await expect(work).rejects.toMatchObject({ code: 'store_unavailable' })
-    expect(await db.all()).toEqual([])
-    expect(await store.readClock()).toBeGreaterThan(0)
-  })
 })
 
 describe('several processes at once', () => {
   let stores: PostgresStore[]
   beforeAll(async () => {
     stores = await Promise.all(
-      Array.from({ length: 4 }, () => PostgresStore.open(db.location, new SystemClock(), SILENT)),
+      Array.from({ length: 4 }, (_, i) =>
+        PostgresStore.open(db.location, new SystemClock(), SILENT, `n_of_${i}`),
+      ),
     )
   })
   afterAll(() => Promise.all(stores.map((store) => store.close())))
@@ -401,7 +348,7 @@ describe('errors', () => {
   test('a server that is not there cannot be reached, and says so', async () => {
     const url = new URL(db.location)
     url.port = '1'
-    await expect(PostgresStore.open(url.href, new SystemClock(), SILENT)).rejects.toMatchObject({
+    await expect(PostgresStore.open(url.href, new SystemClock(), SILENT, 'n_1')).rejects.toMatchObject({
       code: 'store_unavailable',
     })
   })

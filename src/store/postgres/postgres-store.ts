@@ -1,6 +1,7 @@
 /**
  * PostgreSQL behind the port. Works through a transaction pooler: no session state, no named statements.
- * A commit whose answer is lost is looked up by its transaction's number, never repeated.
+ * A commit whose answer is lost is looked up by the mark that its transaction left, never repeated. (A transaction's
+ * own number tells nothing: after a crash the server gives those out again that were not on disk yet.)
  */
 import pg from 'pg'
 import type { Clock } from '../../core/clock.ts'
@@ -12,6 +13,7 @@ import { Statements } from '../statements.ts'
 import type { Fence, ReadStore, Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
 import { connectionOptions, READ_CLOCK } from './connection.ts'
+import type { Mark } from './conversation.ts'
 import { Conversation } from './conversation.ts'
 import { postgresError } from './postgres-error.ts'
 import { checkPostgresSchema, migratePostgres } from './postgres-migrate.ts'
@@ -21,6 +23,8 @@ const WRITE_CONNECTIONS = 5
 const READ_CONNECTIONS = 4
 /** How long an unknown commit is asked for, over new connections. */
 const LOOK_UP_MS = 10_000
+/** It is not back yet, or still at that transaction. */
+const ASK_AGAIN = ['store_unavailable', 'store_conflict']
 
 export class PostgresStore implements Store {
   readonly dialect = 'postgres'
@@ -29,17 +33,24 @@ export class PostgresStore implements Store {
   readonly #writes: pg.Pool
   readonly #reads: pg.Pool
   readonly #clock: Clock
+  readonly #nodeId: string
+  /** That no transaction is in. */
+  readonly #lanes: string[] = []
+  #lanesMade = 0
+  #batches = 0
   #closed = false
 
-  private constructor(url: string, clock: Clock, logger: Logger) {
+  private constructor(url: string, clock: Clock, logger: Logger, nodeId: string) {
+    this.#nodeId = nodeId
     this.url = url
     this.#writes = openPool(url, WRITE_CONNECTIONS, logger)
     this.#reads = openPool(url, READ_CONNECTIONS, logger)
     this.#clock = clock
   }
 
-  static async open(url: string, clock: Clock, logger: Logger): Promise<PostgresStore> {
-    const store = new PostgresStore(url, clock, logger)
+  /** No two stores have the same `nodeId`. */
+  static async open(url: string, clock: Clock, logger: Logger, nodeId: string): Promise<PostgresStore> {
+    const store = new PostgresStore(url, clock, logger, nodeId)
     try {
       await migratePostgres(store.#writes, clock, logger)
       return store
@@ -51,7 +62,7 @@ export class PostgresStore implements Store {
 
   /** Looks only: what is not there, or of another version, is refused and left as it is. */
   static async openToRead(url: string, clock: Clock, logger: Logger): Promise<ReadStore> {
-    const store = new PostgresStore(url, clock, logger)
+    const store = new PostgresStore(url, clock, logger, 'n_reader')
     try {
       await store.read(checkPostgresSchema)
       return store
@@ -63,24 +74,28 @@ export class PostgresStore implements Store {
 
   async write<T>(fence: Fence | null, work: () => Work<T>): Promise<T> {
     const client = await this.#connect(this.#writes)
-    let committing: string | null = null
+    const mark: Mark = { lane: this.#freeLane(), batch: ++this.#batches }
+    let committing = false
     let broken: Error | undefined
     let result: T | undefined
     try {
       const talk = new Conversation(client)
       // What decides comes behind it in the same round trip; nothing of it stays if this process may not.
-      const begun = talk.begin(fence)
+      const begun = talk.begin(fence, mark)
       result = await talk.drive(work())
-      committing = await begun
+      await begun
+      committing = true
       await talk.commit()
       return result
     } catch (error) {
       broken = await rollBack(client, error)
-      if (committing === null || !isLost(error)) throw postgresError(error)
+      if (!committing || !isLost(error)) throw postgresError(error)
     } finally {
       client.release(broken)
+      // The server may still be at what was sent over a connection that broke: nobody comes behind that.
+      if (!broken) this.#lanes.push(mark.lane)
     }
-    if (await this.#lookUp(committing)) return result as T
+    if (await this.#lookUp(mark)) return result as T
     throw new StoreError(
       'store_unavailable',
       'the connection was lost before the commit; nothing was written',
@@ -117,6 +132,10 @@ export class PostgresStore implements Store {
     await Promise.all([this.#writes.end(), this.#reads.end()])
   }
 
+  #freeLane(): string {
+    return this.#lanes.pop() ?? `${this.#nodeId}/${++this.#lanesMade}`
+  }
+
   async #connect(pool: pg.Pool): Promise<pg.PoolClient> {
     if (this.#closed) throw new CurfewError('closed', 'this engine was closed')
     try {
@@ -127,21 +146,30 @@ export class PostgresStore implements Store {
   }
 
   /** Whether that transaction was committed. */
-  async #lookUp(xid: string): Promise<boolean> {
+  async #lookUp(mark: Mark): Promise<boolean> {
     const until = this.#clock.monotonic() + LOOK_UP_MS
     for (let delayMs = 50; this.#clock.monotonic() < until; delayMs = Math.min(delayMs * 2, 2_000)) {
       try {
-        const { rows } = await this.#reads.query('select pg_xact_status($1::xid8) as status', [xid])
-        const status = rows[0]?.status
-        if (status === 'committed') return true
-        if (status === 'aborted') return false
-        if (status === null) break // too long ago for the server to know
+        return await this.#askFor(mark)
       } catch (error) {
-        if (!isLost(error)) throw error
+        if (!ASK_AGAIN.includes((error as { code?: string }).code ?? '')) throw error
       }
       await sleep(this.#clock, delayMs)
     }
-    throw new StoreError('commit_unknown', `whether transaction ${xid} was committed could not be found out`)
+    throw new StoreError('commit_unknown', 'whether it was committed could not be found out')
+  }
+
+  async #askFor(mark: Mark): Promise<boolean> {
+    const client = await this.#connect(this.#writes)
+    let broken: Error | undefined
+    try {
+      return await new Conversation(client).wasCommitted(mark)
+    } catch (error) {
+      broken = await rollBack(client, error)
+      throw postgresError(error)
+    } finally {
+      client.release(broken)
+    }
   }
 }
 

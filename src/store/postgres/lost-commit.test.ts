@@ -1,0 +1,127 @@
+// The connection breaks at a commit, and nobody hears what became of it.
+
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, test, vi } from 'vitest'
+import { createDatabase } from '../../../scripts/postgres/database.ts'
+import { startPostgres } from '../../../scripts/postgres/postgres.ts'
+import { SystemClock } from '../../core/system-clock.ts'
+import { newRow, newTask } from '../../engine/fixtures/task-rows.ts'
+import { CommitCutter } from '../fixtures/commit-cutter.ts'
+import { SILENT, TestStore } from '../fixtures/stores.ts'
+import { untilWaiting } from '../fixtures/waiting.ts'
+import { run, runAll } from '../statement.ts'
+import { PostgresStore } from './postgres-store.ts'
+
+let db: TestStore
+/** Of another process. */
+let other: pg.Client
+beforeAll(async () => {
+  db = await TestStore.open('PostgreSQL', () => createDatabase(inject('postgresUrl')))
+  other = new pg.Client({ connectionString: db.location })
+  await other.connect()
+})
+afterAll(async () => {
+  await other.end()
+  await db[Symbol.asyncDispose]()
+})
+beforeEach(() => db.clear())
+
+let cutter: CommitCutter
+let store: PostgresStore
+let opened = 0
+beforeEach(async () => {
+  cutter = await CommitCutter.start(db.location)
+  store = await PostgresStore.open(cutter.url, new SystemClock(), SILENT, `n_of_${++opened}`)
+})
+afterEach(async () => {
+  await store.close()
+  await cutter[Symbol.asyncDispose]()
+})
+
+test('is found to have been done, and the work answers as if nothing had happened', async () => {
+  cutter.cut = 'after the server did it'
+  const ids = await store.write(null, function* () {
+    yield* runAll(store.statements.hot.insertTasks([newTask()]))
+    return 'done'
+  })
+  expect(cutter.cuts).toBe(1)
+  expect(ids).toBe('done')
+  expect(await db.all()).toEqual([newRow()])
+})
+
+test('is found not to have been done, and nothing was written', async () => {
+  cutter.cut = 'before the server sees it'
+  const work = store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+  await expect(work).rejects.toMatchObject({ code: 'store_unavailable' })
+  expect(cutter.cuts).toBe(1)
+  expect(await db.all()).toEqual([])
+  await store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+  expect(await db.all()).toHaveLength(1)
+})
+
+test.each(['the first', 'a later'])(
+  'of %s transaction is waited for while the server is still at it',
+  async (which) => {
+    if (which === 'a later') await store.write(null, () => run({ sql: 'select 1', params: [] }))
+    cutter.cut = 'the server sees it late'
+    let isOver = false
+    const work = store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+    const over = work.finally(() => (isOver = true))
+    await untilWaiting(other, 'transactionid')
+    expect([isOver, await db.all()]).toEqual([false, []])
+    cutter.deliver()
+    await over
+    expect(await db.all()).toHaveLength(1)
+  },
+)
+
+test('other transactions go on meanwhile', async () => {
+  cutter.cut = 'the server sees it late'
+  const insert = (n: number) =>
+    store.write(null, () => runAll(store.statements.hot.insertTasks([newTask({ id: `t_${n}` })])))
+  const work = insert(1)
+  await untilWaiting(other, 'transactionid')
+  for (let n = 2; n < 10; n++) await insert(n)
+  cutter.deliver()
+  await work
+  expect(await db.all()).toHaveLength(9)
+})
+
+test('is not taken for another one that got its number when the server had crashed', async () => {
+  // Nothing reaches its disk before a commit.
+  const server = await startPostgres({ settings: { wal_writer_delay: '10s' } })
+  try {
+    const url = await server.createDatabase()
+    await using crashing = await CommitCutter.start(url)
+    const there = await PostgresStore.open(crashing.url, new SystemClock(), SILENT, 'n_2')
+    try {
+      crashing.cut = 'before the server sees it'
+      const work = there.write(null, () => runAll(there.statements.hot.insertTasks([newTask()])))
+      const answer = expect(work).rejects.toMatchObject({ code: 'store_unavailable' })
+      await vi.waitUntil(() => crashing.cuts === 1, { interval: 1 })
+      crashing.shut = true
+      await server.stop('immediate')
+      await server.start()
+      const client = new pg.Client({ connectionString: url })
+      await client.connect()
+      for (let n = 0; n < 50; n++) await client.query('insert into curfew.queues values ($1)', [`q${n}`])
+      await client.end()
+      crashing.shut = false
+      await answer
+    } finally {
+      await there.close()
+    }
+  } finally {
+    await server.remove()
+  }
+})
+
+test('a connection that ends in the middle leaves nothing, and the next work has a new one', async () => {
+  const work = store.write(null, function* () {
+    yield* runAll(store.statements.hot.insertTasks([newTask()]))
+    yield* run({ sql: 'select pg_terminate_backend(pg_backend_pid())', params: [] })
+  })
+  await expect(work).rejects.toMatchObject({ code: 'store_unavailable' })
+  expect(await db.all()).toEqual([])
+  expect(await store.readClock()).toBeGreaterThan(0)
+})
