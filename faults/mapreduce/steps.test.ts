@@ -104,6 +104,23 @@ describe('steps', () => {
     expect(world.lines('never')).toHaveLength(3)
   })
 
+  test.concurrent('the limit of a command is over with it: the wait for the next try may be longer', async ({
+    world,
+  }) => {
+    const retry = { retries: 1, backoff: { initial: '3.5s', jitter: 0 } }
+    const ran = await world.run({
+      map: {
+        ...{ input: { items: ['a'] }, timeout_config: { timeout_policy: 'per_command' } },
+        agent_template: [
+          { shell: 'echo x >> "$MARKS/tries"; test "$(wc -l < "$MARKS/tries")" -ge 2', timeout: 1, retry },
+        ],
+      },
+    })
+    expect(summaryOf(ran)).toMatchObject({ counts: { successful: 1 }, timeouts: [] })
+    const { 'item-0': item } = await world.items(summaryOf(ran).jobId)
+    expect([item!.attempts, world.lines('tries')]).toEqual([1, ['x', 'x']])
+  })
+
   test.concurrent('a handler that gets through makes good a failure; on_success follows success', async ({
     world,
   }) => {

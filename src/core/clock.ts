@@ -24,6 +24,8 @@ export interface Clock {
   setTimer(delayMs: number, callback: () => void, options?: TimerOptions): Timer
   /** Calls back at the end of this turn of the event loop. */
   endOfTurn(callback: () => void): void
+  /** When it was last seen that this process had stood still: stopped, asleep, or too busy to look. */
+  readonly stoodStillAt?: number
   /**
    * A virtual clock is the store's clock as well, and it asks those who take part whether they are idle.
    * Absent on the system's clock.
@@ -41,6 +43,14 @@ export interface Randomness {
   next(): number
   /** Bytes nobody can guess. */
   bytes(count: number): Uint8Array
+}
+
+/** After a process stood still it hears so long of what happened meanwhile, before it takes anything for too late. */
+const HEAR_MS = 250
+
+/** How much longer that is; 0: it did not stand still. */
+export function hearingMs(clock: Clock): number {
+  return Math.max(0, (clock.stoodStillAt ?? -Infinity) + HEAR_MS - clock.monotonic())
 }
 
 /** Resolves after `delayMs`, or at once when the signal aborts. */

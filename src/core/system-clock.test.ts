@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { sleep } from './clock.ts'
+import { hearingMs, sleep } from './clock.ts'
 import { SystemClock, SystemRandomness } from './system-clock.ts'
 
 const LONGEST_MS = 30_000
@@ -57,6 +57,23 @@ describe('timers', () => {
     comesUpAfter(0.2)
     expect(calledAt).toBeGreaterThanOrEqual(1_010)
     expect(armed).toEqual([])
+  })
+
+  test('that come a second too late tell that this process stood still, and it hears for a moment', () => {
+    const clock = new SystemClock(() => null)
+    const before = clock.stoodStillAt
+    clock.setTimer(10, () => {})
+    comesUpAfter(1_009)
+    expect(clock.stoodStillAt).toBe(before)
+    clock.setTimer(10, () => {})
+    comesUpAfter(1_010)
+    const other = new SystemClock(() => null)
+    expect([clock.stoodStillAt, other.stoodStillAt]).toEqual([awakeMs, awakeMs])
+    expect(hearingMs(other)).toBe(250)
+    awakeMs += 249
+    expect(hearingMs(other)).toBe(1)
+    awakeMs += 1
+    expect(hearingMs(other)).toBe(0)
   })
 
   test('a cancelled one never calls back, in no part of its chain', () => {

@@ -15,6 +15,11 @@ const LONGEST_TIMEOUT_MS = 30_000
 /** The uptime has 10 ms steps; less than this is noise, not sleep. */
 const SMALLEST_SLEEP_MS = 1_000
 const LOOK_FOR_SLEEP_EVERY_MS = 1_000
+/** A timer that comes so much too late. */
+const STOOD_STILL_MS = 1_000
+
+/** Of the process, whichever clock sees it. */
+let stoodStillAt = -Infinity
 
 export class SystemClock implements Clock {
   readonly #uptimeMs: () => number | null
@@ -24,6 +29,10 @@ export class SystemClock implements Clock {
 
   constructor(uptimeMs: () => number | null = readUptimeMs) {
     this.#uptimeMs = uptimeMs
+  }
+
+  get stoodStillAt(): number {
+    return stoodStillAt
   }
 
   wall(): number {
@@ -52,7 +61,9 @@ export class SystemClock implements Clock {
     const dueAt = this.monotonic() + delayMs
     let handle: NodeJS.Timeout
     const arm = () => {
-      const leftMs = dueAt - this.monotonic()
+      const now = this.monotonic()
+      const leftMs = dueAt - now
+      if (leftMs <= -STOOD_STILL_MS) stoodStillAt = now
       // A timeout may come up to 1 ms early: the clock is asked again before the callback.
       if (leftMs <= 0) return callback()
       handle = setTimeout(arm, Math.min(Math.ceil(leftMs), LONGEST_TIMEOUT_MS))

@@ -3,6 +3,7 @@
  * asked each time. One that comes early looks at the clock and sleeps again.
  */
 import type { Clock, Timer } from '../core/clock.ts'
+import { hearingMs } from '../core/clock.ts'
 
 export interface WatcherOptions {
   clock: Clock
@@ -14,10 +15,6 @@ export interface WatcherOptions {
   nextDue(): Promise<number | null>
   failed(error: unknown): void
 }
-
-/** So much later than its time this process was not at work: what came meanwhile is heard before anything is fired. */
-const STOPPED_MS = 1_000
-const HEAR_MS = 250
 
 /** Until what somebody else has locked is looked at again. */
 const BUSY_MS = 25
@@ -57,12 +54,13 @@ export class DeadlineWatcher {
   #arm(): void {
     this.#timer?.cancel()
     if (this.#nextAt === Infinity || this.#closed) return
-    const waitMs = Math.max(0, this.#nextAt - this.#options.now())
-    this.#timer = this.#options.clock.setTimer(waitMs, () => {
-      const lateMs = this.#options.now() - this.#nextAt
-      if (lateMs < 0) this.#arm()
-      else if (lateMs < STOPPED_MS || waitMs === 0) void this.#fire()
-      else this.#timer = this.#options.clock.setTimer(HEAR_MS, () => void this.#fire())
+    const { clock, now } = this.#options
+    this.#timer = clock.setTimer(Math.max(0, this.#nextAt - now()), () => {
+      if (now() < this.#nextAt) return this.#arm()
+      // An end that was reported meanwhile comes before the deadline that has passed.
+      const waitMs = hearingMs(clock)
+      if (waitMs === 0) void this.#fire()
+      else this.#timer = clock.setTimer(waitMs, () => void this.#fire())
     })
   }
 

@@ -248,6 +248,7 @@ export class Steps {
       {
         onLimit: () => this.#note([], graceMs + STORE_AFTER_MS + 1_000),
         onOverrun: overrun,
+        onExit: () => this.#noteBetween(place),
       },
     )
     const tookMs = Math.round(this.#clock.monotonic() - at)
@@ -391,6 +392,15 @@ export class Steps {
       ...{ command: index, commandType: step.type, text: step.text.slice(0, 200), status, exitCode, tookMs },
       ...{ limitMs: ms, source },
     })
+  }
+
+  /** Its limit is over with a command, however long the next one is away. */
+  #noteBetween(place: Place): void {
+    const { budget } = this.#host
+    const leftMs = this.#leftMs()
+    if (!budget || leftMs === null) return this.#note([], null)
+    const whole = { ms: leftMs, source: budget.source, isWhole: true }
+    this.#note([], leftMs + STORE_AFTER_MS, this.#timeout(place, null, whole, 0))
   }
 
   /** Not waited for: a command does not start later because somebody writes down that it does. */

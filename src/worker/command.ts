@@ -48,6 +48,8 @@ export interface CommandCallbacks {
   onLimit?: (which: CommandLimit) => void
   /** It has not: it was asked to stop, and goes down the ladder. */
   onOverrun?: (which: CommandLimit) => void
+  /** It ended by itself. What it left is still looked at. */
+  onExit?: () => void
 }
 
 export type CommandEnd = CommandEnded | CommandNotStarted
@@ -94,7 +96,7 @@ export class CommandRunner {
   /** For whoever walks the ladder himself. */
   start(
     request: CommandRequest,
-    { onOutput, onStarted, onLimit, onOverrun }: CommandCallbacks = {},
+    { onOutput, onStarted, onLimit, onOverrun, onExit }: CommandCallbacks = {},
   ): RunningCommand | Promise<CommandNotStarted> {
     const { supervisor, nodeId } = this.#parts
     const { argv, env, cwd, marker, secrets, outputBytes } = request
@@ -109,7 +111,7 @@ export class CommandRunner {
     supervisor.register({ ...root, token })
     const output = new CommandOutput(outputBytes, mask, onOutput)
     const command = new RunningCommand(process, root, {
-      ...{ ...this.#parts, ...request, output, token, onLimit, onOverrun },
+      ...{ ...this.#parts, ...request, output, token, onLimit, onOverrun, onExit },
     })
     void command.ended.then((end) => this.#settle(command, request, end))
     onStarted?.(command)

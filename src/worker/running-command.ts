@@ -57,6 +57,7 @@ interface Parts {
   sweep: 'command' | 'later'
   onLimit?: ((which: CommandLimit) => void) | undefined
   onOverrun?: ((which: CommandLimit) => void) | undefined
+  onExit?: (() => void) | undefined
 }
 
 /** What a command that was not swept leaves. */
@@ -179,6 +180,7 @@ export class RunningCommand {
     this.#exitedAt = this.#parts.clock.monotonic()
     this.#endedItself = this.#askedAt === null && !this.#isForced
     this.#limits.cancel()
+    if (this.#endedItself) this.#parts.onExit?.()
     this.#exited.resolve()
   }
 

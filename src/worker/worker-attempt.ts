@@ -4,6 +4,7 @@
  */
 
 import type { Clock, Timer } from '../core/clock.ts'
+import { hearingMs, sleep } from '../core/clock.ts'
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { LateResult } from '../core/failure.ts'
 import type { Note } from '../core/note.ts'
@@ -157,10 +158,10 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
 
   /** A limit is over here and nobody has said so: it may have been moved, or the store is out of reach. */
   async #overdue(kind: 'execution' | 'total'): Promise<void> {
-    // After a while in which this process stood still its commands' own limits are over too, and move this one.
-    for (let turns = 0; turns < 2; turns++) {
-      await new Promise<void>((resolve) => this.#host.clock.endOfTurn(resolve))
-    }
+    // After a while in which this process stood still its commands have ended, or their own limits move this one.
+    const { clock } = this.#host
+    const waitMs = hearingMs(clock)
+    if (waitMs > 0) await sleep(clock, waitMs)
     if (this.#stopping || this.#hasEnded) return
     this.#sendNote()
     const answer = await this.#askLimits()
