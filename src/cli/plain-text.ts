@@ -15,15 +15,21 @@ export function oneLine(text: string): string {
   return printable(text.replace(/\s+/g, ' ').trim())
 }
 
-const segmenter = new Intl.Segmenter(undefined, { granularity: 'grapheme' })
+let segmenter: Intl.Segmenter | undefined
 const WIDE =
   /^(?:\p{Emoji_Presentation}|\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul}|[\u2e80-\u303e\u3041-\u33ff\ua000-\ua4cf\uff01-\uff60\uffe0-\uffe6]|.\ufe0f)/u
+
+/** Made when there is need of it: that takes longer than all of a short command. */
+function* graphemes(text: string): Iterable<string> {
+  segmenter ??= new Intl.Segmenter(undefined, { granularity: 'grapheme' })
+  for (const { segment } of segmenter.segment(text)) yield segment
+}
 
 export function widthOf(text: string): number {
   // Most text is plain.
   if (/^[\x20-\x7e]*$/.test(text)) return text.length
   let width = 0
-  for (const { segment } of segmenter.segment(text)) width += WIDE.test(segment) ? 2 : 1
+  for (const segment of graphemes(text)) width += WIDE.test(segment) ? 2 : 1
   return width
 }
 
@@ -33,7 +39,7 @@ export function cutTo(text: string, columns: number): string {
   if (columns < 1) return ''
   let cut = ''
   let width = 0
-  for (const { segment } of segmenter.segment(text)) {
+  for (const segment of graphemes(text)) {
     width += widthOf(segment)
     if (width > columns - 1) break
     cut += segment
