@@ -25,6 +25,8 @@ const SETTINGS = Object.entries({
 export interface Mark {
   lane: string
   batch: number
+  /** A lane that no transaction comes in any more. */
+  insteadOf: string | null
 }
 
 export class Conversation {
@@ -39,7 +41,7 @@ export class Conversation {
   }
 
   /** Leaves its mark for when the answer to the commit is lost; rejects when this process may not decide. */
-  begin(fence: Fence | null, { lane, batch }: Mark): Promise<void> {
+  begin(fence: Fence | null, { lane, batch, insteadOf }: Mark): Promise<void> {
     // All of it is ours (ids of our alphabet, and numbers), so it may stand in the text.
     const from = fence
       ? `from curfew.nodes where id = '${fence.nodeId}' and epoch = ${fence.epoch} and gone_at is null for key share`
@@ -47,7 +49,8 @@ export class Conversation {
     this.#gather()
     const mark = `insert into curfew.lanes values ('${lane}', ${batch}, extract(epoch from now()) * 1000)
       on conflict (id) do update set batch = excluded.batch, at = excluded.at`
-    const text = `begin; with mark as (${mark}) select ${SETTINGS} ${from}`
+    const old = insteadOf === null ? '' : `, old as (delete from curfew.lanes where id = '${insteadOf}')`
+    const text = `begin; with mark as (${mark})${old} select ${SETTINGS} ${from}`
     const begun = this.#client.query(text).then((results) => {
       if ((results as unknown as pg.QueryResult[]).at(-1)?.rows.length === 1) return
       const error = new StoreError(

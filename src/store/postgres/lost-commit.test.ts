@@ -59,6 +59,57 @@ test('is found not to have been done, and nothing was written', async () => {
   expect(await db.all()).toHaveLength(1)
 })
 
+test('is looked up whatever was heard at its end, when that is no answer', async () => {
+  const fields = Buffer.from('SPANIC\0VPANIC\0C53100\0Mcould not write to file\0\0')
+  const length = Buffer.alloc(4)
+  length.writeInt32BE(fields.length + 4)
+  cutter.lastWords = Buffer.concat([Buffer.from('E'), length, fields])
+  cutter.cut = 'after the server did it'
+  await store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+  expect([cutter.cuts, await db.all()]).toEqual([1, [newRow()]])
+})
+
+test('is asked for again when the server refuses to tell', async () => {
+  await store.write(null, () => run({ sql: 'select 1', params: [] }))
+  const { rows } = await other.query(`select pid from pg_stat_activity where application_name = 'curfew'`)
+  cutter.cut = 'after the server did it'
+  const work = store.write(null, function* () {
+    yield* runAll(store.statements.hot.insertTasks([newTask()]))
+    cutter.shut = true
+  })
+  const answer = expect(work).resolves.toBeUndefined()
+  await vi.waitUntil(() => cutter.cuts === 1, { interval: 1 })
+  await other.query('alter table curfew.lanes rename to lanes_away')
+  cutter.shut = false
+  const seen = rows.map(({ pid }) => pid)
+  const refused = `select 1 from pg_stat_activity where application_name = 'curfew' and query = 'rollback' and pid <> all ($1)`
+  await vi.waitUntil(async () => (await other.query(refused, [seen])).rows.length > 0, { interval: 5 })
+  await other.query('alter table curfew.lanes_away rename to lanes')
+  await answer
+  expect(await db.all()).toEqual([newRow()])
+})
+
+test('stays unknown when the store is closed before that was told', async () => {
+  const closing = await PostgresStore.open(cutter.url, new SystemClock(), SILENT, 'n_closing')
+  cutter.cut = 'after the server did it'
+  const work = closing.write(null, function* () {
+    yield* runAll(closing.statements.hot.insertTasks([newTask()]))
+    cutter.shut = true
+  })
+  const answer = expect(work).rejects.toMatchObject({ code: 'commit_unknown' })
+  await vi.waitUntil(() => cutter.cuts === 1, { interval: 1 })
+  await closing.close()
+  await answer
+})
+
+test('leaves no row that is written for ever: while somebody reads for long, all its versions stay', async () => {
+  const busy = await PostgresStore.open(db.location, new SystemClock(), SILENT, 'n_busy')
+  for (let n = 0; n < 1_001; n++) await busy.write(null, () => run({ sql: 'select 1', params: [] }))
+  await busy.close()
+  const { rows } = await other.query(`select id, batch::int from curfew.lanes where id like 'n\\_busy/%'`)
+  expect(rows).toEqual([{ id: 'n_busy/2', batch: 1 }])
+})
+
 test.each(['the first', 'a later'])(
   'of %s transaction is waited for while the server is still at it',
   async (which) => {

@@ -23,8 +23,8 @@ const WRITE_CONNECTIONS = 5
 const READ_CONNECTIONS = 4
 /** How long an unknown commit is asked for, over new connections. */
 const LOOK_UP_MS = 10_000
-/** It is not back yet, or still at that transaction. */
-const ASK_AGAIN = ['store_unavailable', 'store_conflict']
+/** While somebody reads for long every version of a row stays, and each write passes all of them. */
+const LONGEST_LANE = 1_000
 
 export class PostgresStore implements Store {
   readonly dialect = 'postgres'
@@ -34,10 +34,9 @@ export class PostgresStore implements Store {
   readonly #reads: pg.Pool
   readonly #clock: Clock
   readonly #nodeId: string
-  /** That no transaction is in. */
-  readonly #lanes: string[] = []
+  /** That no transaction is in: the last mark of each. */
+  readonly #lanes: Mark[] = []
   #lanesMade = 0
-  #batches = 0
   #closed = false
 
   private constructor(url: string, clock: Clock, logger: Logger, nodeId: string) {
@@ -74,7 +73,7 @@ export class PostgresStore implements Store {
 
   async write<T>(fence: Fence | null, work: () => Work<T>): Promise<T> {
     const client = await this.#connect(this.#writes)
-    const mark: Mark = { lane: this.#freeLane(), batch: ++this.#batches }
+    const mark = this.#nextMark()
     let committing = false
     let broken: Error | undefined
     let result: T | undefined
@@ -89,11 +88,12 @@ export class PostgresStore implements Store {
       return result
     } catch (error) {
       broken = await rollBack(client, error)
-      if (!committing || !isLost(error)) throw postgresError(error)
+      // A server that takes a rollback has said what became of it. Whatever else is heard at a commit says nothing.
+      if (!committing || !broken) throw postgresError(error)
     } finally {
       client.release(broken)
       // The server may still be at what was sent over a connection that broke: nobody comes behind that.
-      if (!broken) this.#lanes.push(mark.lane)
+      if (!broken) this.#lanes.push(mark)
     }
     if (await this.#lookUp(mark)) return result as T
     throw new StoreError(
@@ -132,8 +132,10 @@ export class PostgresStore implements Store {
     await Promise.all([this.#writes.end(), this.#reads.end()])
   }
 
-  #freeLane(): string {
-    return this.#lanes.pop() ?? `${this.#nodeId}/${++this.#lanesMade}`
+  #nextMark(): Mark {
+    const last = this.#lanes.pop()
+    if (last && last.batch < LONGEST_LANE) return { lane: last.lane, batch: last.batch + 1, insteadOf: null }
+    return { lane: `${this.#nodeId}/${++this.#lanesMade}`, batch: 1, insteadOf: last?.lane ?? null }
   }
 
   async #connect(pool: pg.Pool): Promise<pg.PoolClient> {
@@ -145,18 +147,20 @@ export class PostgresStore implements Store {
     }
   }
 
-  /** Whether that transaction was committed. */
+  /** Whether that transaction was committed. Why it cannot be told says nothing of the transaction. */
   async #lookUp(mark: Mark): Promise<boolean> {
     const until = this.#clock.monotonic() + LOOK_UP_MS
+    let cause: unknown
     for (let delayMs = 50; this.#clock.monotonic() < until; delayMs = Math.min(delayMs * 2, 2_000)) {
       try {
         return await this.#askFor(mark)
       } catch (error) {
-        if (!ASK_AGAIN.includes((error as { code?: string }).code ?? '')) throw error
+        cause = error
       }
+      if (this.#closed) break
       await sleep(this.#clock, delayMs)
     }
-    throw new StoreError('commit_unknown', 'whether it was committed could not be found out')
+    throw new StoreError('commit_unknown', 'whether it was committed could not be found out', { cause })
   }
 
   async #askFor(mark: Mark): Promise<boolean> {
