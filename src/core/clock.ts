@@ -50,7 +50,8 @@ const HEAR_MS = 250
 
 /** How much longer that is; 0: it did not stand still. */
 export function hearingMs(clock: Clock): number {
-  return Math.max(0, (clock.stoodStillAt ?? -Infinity) + HEAR_MS - clock.monotonic())
+  const now = clock.monotonic() // first: it may find that the machine slept
+  return Math.max(0, (clock.stoodStillAt ?? -Infinity) + HEAR_MS - now)
 }
 
 /** Resolves after `delayMs`, or at once when the signal aborts. */

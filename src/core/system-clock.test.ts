@@ -76,6 +76,31 @@ describe('timers', () => {
     expect(hearingMs(other)).toBe(0)
   })
 
+  test('of a clock that knows of more sleep than another make that one hear no longer', () => {
+    let asleepMs = 0
+    const uptime = () => awakeMs + asleepMs
+    const clock = new SystemClock(uptime)
+    clock.setTimer(2_000, () => {})
+    awakeMs += 1_900
+    const looked = new SystemClock(uptime)
+    looked.monotonic()
+    asleepMs = DAY
+    comesUpAfter(100)
+    const younger = new SystemClock(uptime)
+    expect([clock, looked, younger].map(hearingMs)).toEqual([250, 250, 250])
+    awakeMs += 1_000
+    expect([clock, looked, younger].map(hearingMs)).toEqual([0, 0, 0])
+  })
+
+  test('for a moment that has passed are not late', () => {
+    const clock = new SystemClock(() => null)
+    const before = clock.stoodStillAt
+    let calls = 0
+    clock.setTimer(-5_000, () => calls++)
+    comesUpAfter(1)
+    expect([calls, clock.stoodStillAt]).toEqual([1, before])
+  })
+
   test('a cancelled one never calls back, in no part of its chain', () => {
     const clock = new SystemClock(() => null)
     const timer = clock.setTimer(60 * DAY, () => expect.unreachable())

@@ -18,7 +18,7 @@ const LOOK_FOR_SLEEP_EVERY_MS = 1_000
 /** A timer that comes so much too late. */
 const STOOD_STILL_MS = 1_000
 
-/** Of the process, whichever clock sees it. */
+/** Of the process, whichever clock sees it; in time awake, because each clock counts the time asleep for itself. */
 let stoodStillAt = -Infinity
 
 export class SystemClock implements Clock {
@@ -32,7 +32,7 @@ export class SystemClock implements Clock {
   }
 
   get stoodStillAt(): number {
-    return stoodStillAt
+    return stoodStillAt + this.#asleepMs
   }
 
   wall(): number {
@@ -58,12 +58,12 @@ export class SystemClock implements Clock {
   }
 
   setTimer(delayMs: number, callback: () => void, _options?: TimerOptions): Timer {
-    const dueAt = this.monotonic() + delayMs
+    const dueAt = this.monotonic() + Math.max(0, delayMs)
     let handle: NodeJS.Timeout
     const arm = () => {
       const now = this.monotonic()
       const leftMs = dueAt - now
-      if (leftMs <= -STOOD_STILL_MS) stoodStillAt = now
+      if (leftMs <= -STOOD_STILL_MS) stoodStillAt = now - this.#asleepMs
       // A timeout may come up to 1 ms early: the clock is asked again before the callback.
       if (leftMs <= 0) return callback()
       handle = setTimeout(arm, Math.min(Math.ceil(leftMs), LONGEST_TIMEOUT_MS))
