@@ -121,6 +121,18 @@ describe('steps', () => {
     expect([item!.attempts, world.lines('tries')]).toEqual([1, ['x', 'x']])
   })
 
+  test.concurrent('the limit of a command that could not be started is over as well', async ({ world }) => {
+    const retry = { retries: 1, backoff: { initial: '3.5s', jitter: 0 } }
+    const ran = await world.run({
+      map: {
+        ...{ input: { items: ['a'] }, timeout_config: { timeout_policy: 'per_command' } },
+        agent_template: [{ shell: 'true', working_dir: 'nowhere', timeout: 1, retry }],
+      },
+    })
+    expect(summaryOf(ran)).toMatchObject({ counts: { failed: 1 }, timeouts: [] })
+    expect(ran.stderr).toMatch(/Command 0.*nowhere/)
+  })
+
   test.concurrent('a handler that gets through makes good a failure; on_success follows success', async ({
     world,
   }) => {

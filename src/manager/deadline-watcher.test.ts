@@ -75,6 +75,13 @@ test('J4: what it is told of then waits as well, however long it has been due', 
   expect(firedAt).toEqual([10_250])
 })
 
+test('one that stands still again and again fires all the same', async () => {
+  Object.defineProperty(clock, 'stoodStillAt', { get: () => clock.monotonic() })
+  dueAt(1_000, 3_000)
+  await clock.advance(60_000)
+  expect([firedAt, due]).toEqual([[1_250, 3_250], []])
+})
+
 test('what has long been due when it is told of it is fired at once', async () => {
   await clock.advance(10_000)
   dueAt(5_000)

@@ -253,6 +253,7 @@ export class Steps {
     )
     const tookMs = Math.round(this.#clock.monotonic() - at)
     if (end.type === 'ended') this.#host.printed?.(end)
+    else this.#noteBetween(place) // it never started, so it never exits
     if (end.type === 'ended' && (end.timedOut !== null || isKilledLate(end, limitMs, tookMs))) {
       // Killed by whoever watches over this process, while it stood still.
       if (!fired.timeout) overrun('limit')
