@@ -51,15 +51,16 @@ export class Conversation {
       on conflict (id) do update set batch = excluded.batch, at = excluded.at`
     const old = insteadOf === null ? '' : `, old as (delete from curfew.lanes where id = '${insteadOf}')`
     const text = `begin; with mark as (${mark})${old} select ${SETTINGS} ${from}`
+    // At once: what was sent behind it is answered in the same breath, and only says that the transaction is over.
+    const refuse = (error: unknown): never => {
+      this.#fail(error)
+      throw error
+    }
     const begun = this.#client.query(text).then((results) => {
       if ((results as unknown as pg.QueryResult[]).at(-1)?.rows.length === 1) return
-      const error = new StoreError(
-        'not_leading',
-        `process ${fence?.nodeId} was declared gone: its lease is somebody else's`,
-      )
-      this.#fail(error) // before whatever comes of what was sent behind it
-      throw error
-    })
+      const message = `process ${fence?.nodeId} was declared gone: its lease is somebody else's`
+      refuse(new StoreError('not_leading', message))
+    }, refuse)
     begun.catch((error: unknown) => this.#fail(error))
     return begun
   }

@@ -352,4 +352,18 @@ describe('errors', () => {
       code: 'store_unavailable',
     })
   })
+
+  test('a server that takes no writes any more is not available: what refuses the first statement is told', async () => {
+    const store = await PostgresStore.open(db.location, new SystemClock(), SILENT, 'n_of_standby')
+    const setReadOnly = { sql: 'set session characteristics as transaction read only', params: [] }
+    const codes: string[] = []
+    // Whether two answers are read in one go is chance.
+    for (let n = 0; n < 10; n++) {
+      await store.write(null, () => run(setReadOnly))
+      const work = store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
+      await work.catch(({ code }) => codes.push(code))
+    }
+    await store.close()
+    expect(codes).toEqual(Array(10).fill('store_unavailable'))
+  })
 })
