@@ -71,8 +71,8 @@ const { output } = await bundle.write({
   // A file more costs each process that loads it more than what it need not have read.
   codeSplitting: {
     groups: [
-      { name: 'core', test: /src\/core\//, priority: 2 },
-      { name: 'definitions', test: /src\/definitions\//, priority: 1 },
+      { name: 'core', test: isIn('src/core'), priority: 2 },
+      { name: 'definitions', test: isIn('src/definitions'), priority: 1 },
     ],
   },
   sourcemap: true,
@@ -90,6 +90,10 @@ const packages = new Set(
     .flatMap((id) => /.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id)?.[0] ?? []),
 )
 writeFileSync(path.join(dist, 'LICENSES.txt'), [...packages].sort().map(licenceOf).join('\n'))
+
+function isIn(folder: string): (id: string) => boolean {
+  return (id) => id.startsWith(path.join(root, folder, path.sep))
+}
 
 function licenceOf(folder: string): string {
   const { name, version, license } = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')) as {

@@ -54,6 +54,8 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   #beatAt = -Infinity
   #waitingNote: { note: Note; stored: PromiseWithResolvers<string | null> } | null = null
   #noteTimer: Timer | null = null
+  /** That are being stored. */
+  #notes = 0
   #isReported = false
   #whenReported: (() => void)[] | null = null
 
@@ -242,8 +244,14 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     if (limitMs !== undefined) note.limitMs = limitMs
     if (limitOf) note.limitOf = limitOf
     if (letters.length > 0) this.#sendNote()
-    else this.#noteTimer ??= this.#host.clock.setTimer(NOTE_MS, () => this.#sendNote())
+    else this.#sendNoteSoon()
     return stored.promise
+  }
+
+  /** Not beside another one: of two limits the later one has to stay. */
+  #sendNoteSoon(): void {
+    if (this.#notes > 0) return
+    this.#noteTimer ??= this.#host.clock.setTimer(NOTE_MS, () => this.#sendNote())
   }
 
   #sendNote(): void {
@@ -258,12 +266,15 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
       delete note.limitMs
       delete note.limitOf
     }
+    this.#notes++
     void this.#report({ type: 'note', ...note }).then(async (answer) => {
       this.#heed(answer)
       const refused = answer.type === 'refused' ? answer.message : null
       // What it says besides its letters need not be lost with them.
       if (refused !== null && note.letters.length > 0)
         await this.#report({ type: 'note', ...note, letters: [] })
+      this.#notes--
+      if (this.#waitingNote) this.#sendNoteSoon()
       stored.resolve(refused)
     })
   }

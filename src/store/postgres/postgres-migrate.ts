@@ -33,7 +33,8 @@ export async function migratePostgres(pool: pg.Pool, clock: Clock, logger: Logge
       refuseNewerSchema(version, 'the database')
       for (const text of MIGRATIONS.slice(version)) await client.query(schemaText(text, 'postgres'))
       await client.query(
-        `delete from curfew.lanes where at < (extract(epoch from now()) - ${LANE_SECS}) * 1000`,
+        `delete from curfew.lanes where id in (select id from curfew.lanes
+          where at < (extract(epoch from now()) - ${LANE_SECS}) * 1000 for update skip locked)`,
       )
       await client.query(
         `insert into curfew.meta values ('schema_version', $1) on conflict (key) do update set value = excluded.value`,

@@ -164,7 +164,8 @@ export class PostgresStore implements Store {
   }
 
   async #askFor(mark: Mark): Promise<boolean> {
-    const client = await this.#connect(this.#writes)
+    // It may have to wait for whoever still has the row: not over a connection that deadlines wait for.
+    const client = await this.#connect(this.#reads)
     let broken: Error | undefined
     try {
       return await new Conversation(client).wasCommitted(mark)
