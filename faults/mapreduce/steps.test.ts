@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { describe, expect, vi } from 'vitest'
@@ -183,6 +184,28 @@ describe('steps', () => {
     expect(readFileSync(path.join(world.top, 'x.txt'), 'utf8')).toBe('x\n')
     expect(world.git('status', '--porcelain')).toBe('')
     expect(world.worktrees()).toEqual([])
+  })
+
+  test.concurrent('the time that git takes to look for a commit is charged to nobody', async ({ world }) => {
+    const git = execFileSync('sh', ['-c', 'command -v git'], { encoding: 'utf8' }).trim()
+    const isSlow = '*rev-parse*HEAD*) test ! -e "$MARKS/slow" || sleep 2.5;;'
+    world.program('git', `#!/bin/sh\ncase "$*" in ${isSlow} esac\nexec ${git} "$@"\n`)
+    const ran = await world.run({
+      map: {
+        input: { items: ['quick', 'hangs'].map((name) => ({ name })) },
+        ...{ agent_timeout_secs: 2, timeout_config: { cleanup_grace_period_secs: 1 } },
+        agent_template: [
+          { shell: 'touch "$MARKS/slow"' },
+          { shell: `git commit --quiet --allow-empty -m Empty`, commit_required: true },
+          { shell: 'rm -f "$MARKS/slow"; test "${item.name}" = quick || sleep 600' },
+        ],
+      },
+    })
+    const { counts, timeouts } = summaryOf(ran)
+    expect(counts).toMatchObject({ successful: 1, timedOut: 1 })
+    expect(timeouts).toMatchObject([{ name: 'hangs', limitMs: 2_000, resolution: 'GracefulTermination' }])
+    expect(timeouts[0]!.elapsedMs).toBeGreaterThanOrEqual(2_000)
+    expect(timeouts[0]!.elapsedMs).toBeLessThanOrEqual(4_000)
   })
 
   test.concurrent('a runner is any program; what it is given stays one argument', async ({ world }) => {

@@ -59,6 +59,15 @@ export function failureValue(
   return { kind, message, exit_code: exitCode === null ? '' : String(exitCode), output: stderr || stdout }
 }
 
+/** By whoever watches over a worker that stood still. */
+export function isKilledLate(
+  { signal }: { signal: string | null },
+  limitMs: number | null,
+  tookMs: number,
+): boolean {
+  return signal === 'SIGKILL' && limitMs !== null && tookMs >= limitMs
+}
+
 /** Cut, it begins with an ellipsis. */
 function endOf(text: string): string {
   return text.length <= SHOWN_BYTES ? text : `…${text.slice(1 - SHOWN_BYTES)}`

@@ -17,7 +17,7 @@ import { compileShell, renderArgument, shellVariables } from '../definitions/ste
 import type { CommandEnd } from '../worker/command.ts'
 import type { AttemptCommands } from '../worker/command-task.ts'
 import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
-import { failureValue, firstLine, notedLimit, shown } from './step-records.ts'
+import { failureValue, firstLine, isKilledLate, notedLimit, shown } from './step-records.ts'
 
 /** How long after a limit the store waits for this worker to have acted. */
 const STORE_AFTER_MS = 2_000
@@ -91,6 +91,8 @@ export class Steps {
   readonly captures: Record<string, string> = {}
   /** As the store knows it. */
   #isLimited = false
+  /** Not charged to anybody's limit. */
+  #apartMs = 0
   /** Commands' own limits grow from one attempt to the next. */
   readonly #grown: (ms: number) => number
 
@@ -103,7 +105,11 @@ export class Steps {
   }
 
   get elapsedMs(): number {
-    return Math.round(this.#clock.monotonic() - this.#startedAt)
+    return Math.round(this.#chargedMs)
+  }
+
+  get #chargedMs(): number {
+    return this.#clock.monotonic() - this.#startedAt - this.#apartMs
   }
 
   async run(steps: readonly StepModel[]): Promise<StepsEnd> {
@@ -216,11 +222,11 @@ export class Steps {
     if (signal.aborted) return { type: 'stopped' }
     const request = this.#request(step, index)
     if (request.type === 'failed') return request
-    const limit = this.#limit(place)
     const idleMs = phase === 'map' ? model.map.idleTimeoutMs : null
     if (step.commitRequired && !head)
       return { type: 'failed', failure: this.#failure(place, 'no_repository', NO_GIT) }
-    const before = step.commitRequired && head ? await head() : null
+    const before = await this.#lastCommit(place)
+    const limit = this.#limit(place)
     const { argv, env, cwd } = request
     const at = this.#clock.monotonic()
     const about = { phase, item: this.#host.item, command: index, commandType: step.type }
@@ -267,7 +273,7 @@ export class Steps {
     if (signal.aborted) return { type: 'stopped' }
     const failure =
       this.#failureOf(place, end) ??
-      (step.commitRequired && head && (await head()) === before
+      (step.commitRequired && (await this.#lastCommit(place)) === before
         ? this.#failure(place, 'no_commit', `Command ${index} made no commit, and has to`, end)
         : null)
     if (failure) {
@@ -324,7 +330,19 @@ export class Steps {
 
   #leftMs(): number | null {
     const { budget } = this.#host
-    return budget && Math.max(0, Math.ceil(budget.limitMs - (this.#clock.monotonic() - this.#startedAt)))
+    return budget && Math.max(0, Math.ceil(budget.limitMs - this.#chargedMs))
+  }
+
+  /** Null where nobody asks for one. A repository may be slow, and no command is to blame for that. */
+  async #lastCommit(place: Place): Promise<string | null> {
+    const { head } = this.#host
+    if (!place.step.commitRequired || !head) return null
+    const from = this.#clock.monotonic()
+    this.#note([], null)
+    const commit = await head()
+    this.#apartMs += this.#clock.monotonic() - from
+    this.#noteBetween(place)
+    return commit
   }
 
   #timeout(
@@ -422,14 +440,6 @@ export class Steps {
 }
 
 const NO_GIT = 'commit_required: it does not run in a git repository'
-
-function isKilledLate(
-  { signal }: { signal: string | null },
-  limitMs: number | null,
-  tookMs: number,
-): boolean {
-  return signal === 'SIGKILL' && limitMs !== null && tookMs >= limitMs
-}
 
 /** Values are data: one that a program takes for an option would tell it what to do. */
 function isOption({ type, text }: StepModel): CurfewError {
