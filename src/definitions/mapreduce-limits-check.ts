@@ -1,7 +1,7 @@
 /** Advice on the limits of a map-reduce: those that cannot do what they were written for. Warnings alone. */
 import { formatDuration } from '../core/duration.ts'
 import type { CommandLimit } from './mapreduce-limits.ts'
-import { effectiveLimits } from './mapreduce-limits.ts'
+import { effectiveLimits, stepsMs } from './mapreduce-limits.ts'
 import type { MapreduceModel } from './mapreduce-model.ts'
 import type { Places } from './places.ts'
 
@@ -64,9 +64,8 @@ function checkHybrid(
       key === undefined ? message.replace(`${type} commands`, `command ${index}`) : message,
     )
   }
-  let sumMs = 0
-  for (const { limit } of commands) sumMs += limit.ms ?? Infinity
-  if (commands.length === 0 || sumMs >= agentMs) return
+  const sumMs = stepsMs(model.map, 'map', model.map.template)
+  if (commands.length === 0 || sumMs === null || sumMs >= agentMs) return
   const message = `the limit of the agent, ${agent}, never fires: its commands have ${formatDuration(sumMs)} together`
   agentField(places).warning('cannot_fit', message)
 }

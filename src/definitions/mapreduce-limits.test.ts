@@ -202,6 +202,12 @@ describe('L2: limits that cannot do what they were written for are told', () => 
       ['map.agent_timeout_secs: the limit of the agent, 40s, never fires: its commands have 20s together'],
     ],
     [
+      'nothing where tries, waits and handlers may take as long as the agent has',
+      '[{ shell: a, retry: { retries: 1, backoff: { initial: 9 } }, on_failure: { shell: h, retry: 1 } }]',
+      'agent_timeout_secs: 49\n  timeout_config: { timeout_policy: hybrid, cleanup_grace_period_secs: 0, command_timeouts: { shell: 10 } }',
+      [],
+    ],
+    [
       'the agent, under per_command',
       '[{ shell: a }]',
       'timeout_config: { timeout_policy: per_command, agent_timeout_secs: 5 }',
@@ -294,6 +300,17 @@ describe('the worst case', () => {
     )
     const hybrid = model(template, `agent_timeout_secs: 20\n  ${config('hybrid')}`)
     expect(worstCase(hybrid, 1).itemMs).toBe(21_000)
+  })
+
+  test('counts the tries of handlers, and the grace of what they come after', () => {
+    const of = (rest: string) =>
+      model(
+        `[{ shell: a, on_failure: { shell: h, ${rest} } }]`,
+        `timeout_config: { timeout_policy: per_command, ${grace}, command_timeouts: { shell: 10 } }`,
+      )
+    expect(worstCase(of('retry: 0'), 1).itemMs).toBe(10_000 + 1_000 + 10_000 + 1_000)
+    const tried = of('retry: { retries: 1, backoff: { initial: 5 } }')
+    expect(worstCase(tried, 1).itemMs).toBe(10_000 + 1_000 + 20_000 + 5_000 + 1_000)
   })
 
   test('counts every attempt of an item', () => {

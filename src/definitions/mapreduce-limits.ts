@@ -159,9 +159,8 @@ export function worstCase(model: MapreduceModel, items: number): WorstCase {
 function itemWorstCase(map: MapModel): number | null {
   const attempts = Array.from({ length: maxAttempts(map) }, (_, i) => {
     const grow = (ms: number | null) => ms && limitOfAttempt(ms, i + 1, map.escalation)
-    const commandsMs = sum(map.template.map((step, index) => stepMs(map, 'map', step, index, grow)))
     const agentMs = map.policy === 'per_command' ? null : grow(map.agentTimeoutMs)
-    return withGrace(least(commandsMs, agentMs), map.graceMs)
+    return withGrace(least(stepsMs(map, 'map', map.template, grow), agentMs), map.graceMs)
   })
   return sum(attempts)
 }
@@ -170,8 +169,26 @@ function phaseMs(model: MapreduceModel, phase: Exclude<Phase, 'map'>): number | 
   const { steps, timeoutMs } = model[phase]
   if (steps.length === 0) return 0
   const { map } = model
-  const stepsMs = sum(steps.map((step, index) => stepMs(map, phase, step, index, (ms) => ms)))
-  return withGrace(least(stepsMs, timeoutMs), map.graceMs)
+  return withGrace(least(stepsMs(map, phase, steps), timeoutMs), map.graceMs)
+}
+
+/** One after the other, until the last of them is told to stop. Null where one has no limit. */
+export function stepsMs(
+  map: MapModel,
+  phase: Phase,
+  steps: readonly StepModel[],
+  grow: (ms: number | null) => number | null = (ms) => ms,
+): number | null {
+  let totalMs = 0
+  let longestMs = 0
+  for (const [index, step] of steps.entries()) {
+    const ms = stepMs(map, phase, step, index, grow)
+    if (ms === null) return null
+    totalMs += ms
+    // Its handlers wait until it is stopped, and nothing comes after them then.
+    longestMs = Math.max(longestMs, totalMs + (step.onFailure.length > 0 ? map.graceMs : 0))
+  }
+  return longestMs
 }
 
 /** All its tries, the waits between them, and the handlers that may take longer. */
@@ -182,15 +199,18 @@ function stepMs(
   index: number,
   grow: (ms: number | null) => number | null,
 ): number | null {
-  const own = grow(commandLimit(map, phase, step, index, null).limit.ms)
-  let waitsMs = 0
-  for (let tries = 0; tries < step.retries; tries++) waitsMs += backoffMs(step.backoff, tries, 1)
+  const triesMs = (one: StepModel, handler: CommandLimit['handler']) => {
+    const ownMs = grow(commandLimit(map, phase, one, index, handler).limit.ms)
+    let waitsMs = 0
+    for (let tries = 0; tries < one.retries; tries++) waitsMs += backoffMs(one.backoff, tries, 1)
+    return ownMs && ownMs * (one.retries + 1) + waitsMs
+  }
   const handlersMs = (handlers: StepModel[], handler: 'on_failure' | 'on_success') =>
-    sum(handlers.map((one) => grow(commandLimit(map, phase, one, index, handler).limit.ms)))
+    sum(handlers.map((one) => triesMs(one, handler)))
   const failureMs = handlersMs(step.onFailure, 'on_failure')
   const successMs = handlersMs(step.onSuccess, 'on_success')
   const longerMs = failureMs === null || successMs === null ? null : Math.max(failureMs, successMs)
-  return sum([own && own * (step.retries + 1), waitsMs, longerMs])
+  return sum([triesMs(step, null), longerMs])
 }
 
 function sum(parts: readonly (number | null)[]): number | null {
