@@ -147,3 +147,51 @@ test('J4: a phase whose limit the store had to keep says so', LIMIT, async ({ wo
   // It was not run again.
   expect(world.lines('pids')).toHaveLength(2)
 })
+
+test('J4, I2: also in an item that is worked on once more', LIMIT, async ({ world }) => {
+  const manager = await world.manager()
+  const { client } = manager
+  const wait = 'test -e "$MARKS/go" || { echo now >> "$MARKS/waiting"; sleep 600; }'
+  const running = world.launch(
+    {
+      map: {
+        input: { items: ['tea', 'coffee'] },
+        timeout_config: { timeout_policy: 'per_command', cleanup_grace_period_secs: 1 },
+        agent_template: [
+          { shell: 'echo "${item} ${attempt}" >> "$MARKS/attempts"' },
+          { shell: HANG, timeout: 1, when: 'item == "tea"' },
+          { shell: wait, when: 'item == "coffee"' },
+        ],
+      },
+    },
+    { args: manager.args },
+  )
+  await world.untilMarked('waiting')
+  const jobId = world.runFolders()[0]!
+  await until('tea timed out', 30_000, async () => (await lettersOf(manager, jobId)).length === 1)
+  running.kill('SIGINT')
+  await running.exited
+
+  world.setMark('go')
+  const again = world.start(['resume', jobId, '--retry-timeouts', '--json'])
+  /** How often, in all tasks of items. */
+  const untilStored = (wanted: string, count: number) =>
+    until(`${count} ${wanted} are stored`, 30_000, async () => {
+      const { tasks } = await client.list({ parent: jobId, name: '$item' })
+      const events = await Promise.all(tasks.map(({ id }) => client.task(id).events()))
+      const found = events.flat().filter((event) => `${event.type} ${event.command ?? ''}` === wanted)
+      return found.length === count
+    })
+  await untilStored('command_started 1', 2)
+  again.kill('SIGSTOP')
+  await untilStored('attempt_timed_out ', 1)
+  again.kill('SIGCONT')
+  const ran = await world.ended(again)
+  expect(summaryOf(ran).counts).toMatchObject({ successful: 1, timedOut: 1 })
+  // It was not run a third time.
+  expect(world.lines('attempts').filter((line) => line.startsWith('tea'))).toEqual(['tea 1', 'tea 2'])
+  const [letter] = await lettersOf(manager, jobId)
+  expect(letter!.body.history).toMatchObject([{ attempt: 1 }, { attempt: 2, timeout: { type: 'command' } }])
+  const [, second] = letter!.body.history as { tookMs: number }[]
+  expect(second!.tookMs).toBeGreaterThanOrEqual(3_000)
+})

@@ -76,11 +76,18 @@ class ItemWork {
     return Math.max(this.#attempt.context.attempt, this.#earlier.length + 1)
   }
 
+  #stored(attempt = this.#attempt.context.attempt): string {
+    return `${this.#attempt.context.taskId}:${attempt}`
+  }
+
   /** The store had to end the attempt before this one. Null: it did not, or the item is tried again now. */
   async overruled(stopped: ItemAttempt | null): Promise<ItemOutput | null> {
     const kept = overruledLimit(this.#attempt.context.previousDetails)
-    if (!kept || this.#earlier.some(({ attempt }) => attempt === kept.attempt)) return null
-    const made = overruledAttempt(kept, stopped)
+    if (!kept) return null
+    const stored = this.#stored(kept.attempt)
+    if (this.#earlier.some((one) => one.stored === stored)) return null
+    const attempt = Math.max(kept.attempt, this.#earlier.length + 1)
+    const made = { ...overruledAttempt(kept, stopped), attempt, stored }
     if (this.#run.model.map.action === 'skip') made.status = 'skipped'
     made.kept ??= await this.#putAway(true)
     const events = overruledEvents(this.#item.id, 'map', kept, made.timeout!)
@@ -218,7 +225,8 @@ class ItemWork {
 
   #made(startedAt: number, tookMs: number): ItemAttempt {
     return {
-      ...{ attempt: this.#number, startedAt, tookMs, status: 'successful', steps: [] },
+      ...{ attempt: this.#number, stored: this.#stored(), startedAt, tookMs },
+      ...{ status: 'successful', steps: [] },
       ...{ timeout: null, failure: null, kept: null },
     }
   }

@@ -57,6 +57,8 @@ export type ItemStatus = (typeof ITEM_STATUSES)[number]
 
 export interface ItemAttempt {
   attempt: number
+  /** As the store knows it, which counts anew where an item is worked on once more: `TASK:ATTEMPT`. */
+  stored?: string
   startedAt: number
   tookMs: number
   status: ItemStatus
