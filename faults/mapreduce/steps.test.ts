@@ -166,6 +166,22 @@ describe('steps', () => {
     })
   })
 
+  test.concurrent('what a handler made good is told apart from its own tries', async ({ world }) => {
+    const retry = { retries: 1, backoff: { initial: 0 } }
+    const mend = { shell: 'test -e mended || { touch mended; exit 4; }', retry }
+    const ran = await world.run({
+      map: {
+        input: ONE,
+        agent_template: [{ shell: 'exit 3', retry, on_failure: mend }, { shell: 'exit 5' }],
+      },
+    })
+    const [letter] = await world.letters(summaryOf(ran).jobId)
+    const { steps } = letter!.body.partial as { steps: { status: string; exitCode: number }[] }
+    expect(steps.map(({ status, exitCode }) => `${status} ${exitCode}`)).toEqual([
+      ...['failed 3', 'handled 3', 'failed 4', 'completed 0', 'failed 5'],
+    ])
+  })
+
   test.concurrent('commit_required fails what made no commit; commits are merged', async ({ world }) => {
     const commit =
       'echo "${item.name}" > "${item.name}.txt"; git add --all; git commit --quiet -m "Add ${item.name}"'

@@ -125,7 +125,7 @@ async function planItems(
       if (text === null && setup.steps.length > 0)
         return notKnown('the file is not there; setup may make it, and is not run now')
       if (text === null) throw new CurfewError('no_such_file', `${input.file}: there is no such file`)
-      list = parseItems(text, 'file', input.file)
+      list = parseItems(text, 'file', file)
     }
     const { items, found, matched, warnings } = selectItems(map, list)
     const mayChange = input.kind === 'file' && setup.steps.length > 0

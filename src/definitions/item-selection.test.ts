@@ -178,6 +178,14 @@ describe('what an input holds', () => {
     expect(parseItems('{"items":\n [1]}', 'command', 'c')).toEqual({ items: [1] })
   })
 
+  test('a single line is one item where the name of the file says that it holds lines', () => {
+    const one = '{"name": "tea", "tags": ["hot"]}\n'
+    for (const file of ['left.jsonl', '/tmp/left.ndjson'])
+      expect(parseItems(one, 'file', file)).toEqual([{ name: 'tea', tags: ['hot'] }])
+    expect(parseItems(one, 'file', 'left.json')).toEqual({ name: 'tea', tags: ['hot'] })
+    expect(parseItems('[1, 2]', 'file', 'left.jsonl')).toEqual([1, 2])
+  })
+
   test('of a command also lines of text', () => {
     expect(parseItems('a.ts\nb c.ts\r\n\n', 'command', 'c')).toEqual(['a.ts', 'b c.ts'])
     expect(parseItems('', 'command', 'c')).toEqual([])

@@ -63,6 +63,9 @@ export function selectItems(map: Selecting, input: unknown): Selection {
   return { items, found: all.length, matched: matched.length, warnings }
 }
 
+/** Of these, one line is one item too. */
+const FILE_OF_LINES = /\.(jsonl|ndjson)$/i
+
 /** What a file or a command gave: JSON, one JSON value a line, or, of a command, lines of text. */
 export function parseItems(text: string, kind: 'file' | 'command', what: string): unknown {
   const whole = text.replace(/^\ufeff/, '')
@@ -75,7 +78,9 @@ export function parseItems(text: string, kind: 'file' | 'command', what: string)
     if (lines) return lines
     throw error
   }
-  return JSON.parse(whole)
+  const value: unknown = JSON.parse(whole)
+  const isLine = kind === 'file' && FILE_OF_LINES.test(what) && linesOf(whole.trim()).length === 1
+  return isLine && !Array.isArray(value) ? [value] : value
 }
 
 function linesOf(text: string): string[] {

@@ -171,11 +171,12 @@ export class Steps {
       end.type === 'failed'
         ? failureValue('failed', end.failure, end.failure.exitCode)
         : failureValue('timed_out', end.timeout, null)
+    // Its own: tries of a handler that failed come behind it.
+    const last = this.#records.findLast(({ command, status }) => command === index && status === 'failed')
     const handled = await this.#onFailure(step.onFailure, index)
     values.failure = outer
     if (handled?.type === 'stopped') return handled
     if (end.type === 'timed_out' || handled?.type !== 'completed') return end
-    const last = this.#records.findLast(({ command, status }) => command === index && status === 'failed')
     if (last) last.status = 'handled'
     return handled
   }
