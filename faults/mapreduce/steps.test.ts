@@ -182,6 +182,25 @@ describe('steps', () => {
     ])
   })
 
+  test.concurrent('an item whose limit is over while a handler runs has timed out', async ({ world }) => {
+    const ran = await world.run({
+      map: {
+        ...{ input: { items: ['agent', 'command'] }, agent_timeout_secs: 2 },
+        timeout_config: { cleanup_grace_period_secs: 1, timeout_action: 'retry' },
+        agent_template: [
+          { shell: 'test ${attempt} = 2', on_failure: { shell: 'sleep 600', when: 'item == "agent"' } },
+          { shell: 'exit 3', when: 'item == "command"', on_failure: { shell: 'sleep 600', timeout: 1 } },
+        ],
+      },
+    })
+    const { jobId, counts, timeouts } = summaryOf(ran)
+    expect(counts).toMatchObject({ successful: 1, failed: 1 })
+    expect(timeouts).toMatchObject([{ name: 'agent', kind: 'agent', limitMs: 2_000 }])
+    const { 'item-0': agent, 'item-1': command } = await world.items(jobId)
+    expect(agent).toMatchObject({ status: 'successful', attempts: 2, timeouts: [{ type: 'agent' }] })
+    expect(command).toMatchObject({ status: 'failed', attempts: 1 })
+  })
+
   test.concurrent('commit_required fails what made no commit; commits are merged', async ({ world }) => {
     const commit =
       'echo "${item.name}" > "${item.name}.txt"; git add --all; git commit --quiet -m "Add ${item.name}"'

@@ -160,7 +160,7 @@ export class Steps {
     }
   }
 
-  /** A handler that gets through makes good a failure; a timeout stays one. */
+  /** A handler that gets through makes good a failure; a timeout stays one, and the whole may be over meanwhile. */
   async #failed(
     { step, index }: Place,
     end: Extract<OneEnd, { type: 'failed' | 'timed_out' }>,
@@ -176,7 +176,9 @@ export class Steps {
     const handled = await this.#onFailure(step.onFailure, index)
     values.failure = outer
     if (handled?.type === 'stopped') return handled
-    if (end.type === 'timed_out' || handled?.type !== 'completed') return end
+    if (end.type === 'timed_out') return end
+    if (handled?.type === 'timed_out' && handled.timeout.type === this.#host.budget?.type) return handled
+    if (handled?.type !== 'completed') return end
     if (last) last.status = 'handled'
     return handled
   }
@@ -359,14 +361,8 @@ export class Steps {
     const what = `${step.type}: ${firstLine(step.text)}`
     if (idleMs !== null) {
       const message = `${of} timed out after ${formatDuration(idleMs)} without output (${what})`
-      return {
-        type: 'idle',
-        limitMs: idleMs,
-        elapsedMs: ownMs,
-        source: 'idle_timeout_secs',
-        message,
-        ...rest,
-      }
+      const idle = { type: 'idle' as const, limitMs: idleMs, elapsedMs: ownMs }
+      return { ...idle, source: 'idle_timeout_secs', message, ...rest }
     }
     if (limit.isWhole && budget) {
       const message = `${who} timed out after ${formatDuration(budget.limitMs)} (command ${index}, ${what})`
