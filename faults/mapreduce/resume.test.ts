@@ -101,6 +101,20 @@ test('I2: with --retry-timeouts those that timed out are worked on once more', L
   expect(await world.letters(jobId)).toMatchObject([{ itemId: 'item-1', state: 'resolved' }])
 })
 
+test('I2: one that is cancelled meanwhile leaves them in the dead letters', LIMIT, async ({ world }) => {
+  const jobId = await killedRun(world)
+  world.setMark('go')
+  const again = world.start(['resume', jobId, '--retry-timeouts', '--agent-timeout', '60s', '--json'])
+  await until('item 1 is worked on again', 40_000, () => world.lines('ran').includes('1 2'))
+  await world.curfew(['cancel', jobId])
+  const { json } = await world.ended(again)
+  expect(json).toMatchObject({ status: 'cancelled', counts: { cancelled: 1 }, deadLetters: 1, notes: [] })
+  world.setMark('mended')
+  const retried = await world.curfew(['dlq', 'retry', jobId, '--json'])
+  expect([retried.code, retried.json?.counts], retried.stderr).toMatchObject([0, { successful: 1 }])
+  expect(await world.letters(jobId)).toMatchObject([{ itemId: 'item-1', state: 'resolved' }])
+})
+
 test(
   'I3: what a dead run left running is ended first, and its item has a new attempt with all its time',
   LIMIT,

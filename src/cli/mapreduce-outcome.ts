@@ -34,7 +34,7 @@ export function summarize(
   return {
     ...{ jobId: run.jobId, name: run.model.name, ...ended, counts, slowest },
     ...{ timeouts, lettersRefused },
-    deadLetters: counts.failed + counts.timedOut - lettersRefused.length,
+    deadLetters: counts.failed + counts.timedOut + run.untried - lettersRefused.length,
     lettersOf: run.folder.record.retryOf ?? run.jobId,
   }
 }

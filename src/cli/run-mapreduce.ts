@@ -118,11 +118,9 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     show()
     const ms = Math.round(io.clock.monotonic() - from)
     const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
-    const { retrying } = folder.record
-    if (ended && retrying.length > 0)
-      summary.notes.push(
-        `${retrying.length} items that timed out were not tried again: the map phase was over.`,
-      )
+    const left = folder.record.retrying.length - run.untried
+    if (ended && left > 0)
+      summary.notes.push(`${left} items that timed out were not tried again: the map phase was over.`)
     if (ended) summary.notes.push(...(await run.end()))
     display.close()
     printSummary(io, summary, json)

@@ -248,6 +248,11 @@ export class MapreduceRun {
     return ids
   }
 
+  /** So many were to be worked on once more, and have come to nothing yet: their dead letters are open. */
+  get untried(): number {
+    return this.folder.record.retrying.filter((id) => this.live.status(id) === null).length
+  }
+
   /** It has been worked on once more. */
   retried(id: string): void {
     const { record } = this.folder
@@ -298,7 +303,7 @@ export class MapreduceRun {
         if (failed !== null) left.push(`A work folder is left: ${name}: ${failed}`)
       }
       // A retry has none of its own: they are those of the run it retries.
-      const hasLetters = this.live.bad > 0 && this.folder.record.retryOf === null
+      const hasLetters = this.live.bad + this.untried > 0 && this.folder.record.retryOf === null
       this.folder.end(this.clock.wall(), { hasLetters })
     } catch (error) {
       left.push(`The folder of the run is left: ${this.folder.path}: ${(error as Error).message}`)
