@@ -177,6 +177,40 @@ test(
   },
 )
 
+test(
+  'E9: neither a condition that cannot be told nor a file that is not there shows one',
+  LIMIT,
+  async ({ world }) => {
+    const LONG = Array.from({ length: 100 }, (_, i) => `part-${i}`).join('.')
+    const secrets = { secrets: ['PLAIN', 'LONG'] }
+    const expectNone = ({ stdout, stderr }: { stdout: string; stderr: string }) => {
+      const stored = readFileSync(path.join(world.top, 'curfew.db'), 'latin1')
+      for (const text of [stdout, stderr, stored]) {
+        expectNoSecret(text)
+        expect(text).not.toContain('part-1')
+      }
+    }
+    const steps = [{ shell: 'true', when: 'LONG == item.missing || PLAIN == "x"' }]
+    const ran = await world.run(
+      {
+        ...pipeline(steps, { input: { items: [{ n: 1 }] } }),
+        ...secrets,
+        reduce: [{ shell: 'true', when: 'LONG' }],
+      },
+      [],
+      { PLAIN: SECRETS.PLAIN, LONG },
+    )
+    expect(ran.json).toMatchObject({ status: 'failed', counts: { failed: 1 } })
+    expect(ran.json?.failure?.message).toContain('LONG = "***"')
+    expectNone(ran)
+
+    const map = { input: 'in-${PLAIN}.json', agent_template: [{ shell: 'true' }] }
+    const missing = await world.run({ map, ...secrets }, [], { PLAIN: SECRETS.PLAIN, LONG })
+    expect(missing.json?.failure).toMatchObject({ code: 'input_not_found' })
+    expectNone(missing)
+  },
+)
+
 function expectNoSecret(text: string): void {
   for (const secret of Object.values(SECRETS)) {
     const forms = [secret, JSON.stringify(secret).slice(1, -1), Buffer.from(secret).toString('base64')]

@@ -38,8 +38,13 @@ async function selected(run: MapreduceRun, attempt: Attempt): Promise<ReturnType
     return selectItems(run.model.map, await readInput(run, attempt))
   } catch (error) {
     if (error instanceof HandlerError || !(error instanceof CurfewError)) throw error
-    throw failed(error.code, error.message)
+    throw masked(run, error.code, error.message)
   }
+}
+
+/** The name of the file may hold values. */
+function masked(run: MapreduceRun, code: string, message: string): HandlerError {
+  return failed(code, new SecretMask(run.secrets).text(message))
 }
 
 async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> {
@@ -55,7 +60,7 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
       if ((error as NodeJS.ErrnoException).code === undefined) throw error
       const code = (error as NodeJS.ErrnoException).code
       if (code === 'ENOENT' || code === 'EISDIR' || code === 'EACCES')
-        throw failed('input_not_found', `map.input: the file ${file} cannot be read (${code})`)
+        throw masked(run, 'input_not_found', `map.input: the file ${file} cannot be read (${code})`)
       throw error
     }
   }

@@ -1,6 +1,8 @@
 /** What is kept of commands: how each ended, and why one did not end well. */
 
 import type { NotedLimit } from '../core/note.ts'
+import { evaluateCondition } from '../definitions/mapping.ts'
+import { SecretMask } from '../worker/secret-mask.ts'
 
 export interface StepTimeout extends Omit<NotedLimit, 'isTold'> {
   resolution: 'GracefulTermination' | 'ForceTermination'
@@ -57,6 +59,21 @@ export function failureValue(
   exitCode: number | null,
 ) {
   return { kind, message, exit_code: exitCode === null ? '' : String(exitCode), output: stderr || stdout }
+}
+
+/** Of a condition that cannot be told. It shows values, and cuts them: of a secret that was cut nobody would know. */
+export function whyNotTold(
+  when: string | null,
+  values: Record<string, unknown>,
+  secrets: readonly string[],
+  place: string,
+): string {
+  const mask = new SecretMask(secrets)
+  const masked = Object.entries(values).map(([name, value]) => [
+    ...[name, typeof value === 'string' ? mask.text(value) : value],
+  ])
+  const again = evaluateCondition(when, Object.fromEntries(masked), place)
+  return again.ok ? `${place}: it fails for the value of a secret` : mask.text(again.failure.message)
 }
 
 /** By whoever watches over a worker that stood still. */

@@ -17,7 +17,7 @@ import { compileShell, renderArgument, shellVariables } from '../definitions/ste
 import type { CommandEnd } from '../worker/command.ts'
 import type { AttemptCommands } from '../worker/command-task.ts'
 import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
-import { failureValue, firstLine, isKilledLate, notedLimit, shown } from './step-records.ts'
+import { failureValue, firstLine, isKilledLate, notedLimit, shown, whyNotTold } from './step-records.ts'
 
 /** How long after a limit the store waits for this worker to have acted. */
 const STORE_AFTER_MS = 2_000
@@ -151,13 +151,12 @@ export class Steps {
   }
 
   #when({ step, index }: Place): { type: 'run' | 'skip' } | Extract<OneEnd, { type: 'failed' }> {
-    const place = `${this.#host.phase}: command ${index}: when`
-    const passes = evaluateCondition(step.when, { ...this.#host.values }, place)
+    const { phase, values, secrets } = this.#host
+    const place = `${phase}: command ${index}: when`
+    const passes = evaluateCondition(step.when, { ...values }, place)
     if (passes.ok) return { type: passes.value ? 'run' : 'skip' }
-    return {
-      type: 'failed',
-      failure: this.#failure({ step, index }, 'invalid_condition', passes.failure.message),
-    }
+    const message = whyNotTold(step.when, values, secrets, place)
+    return { type: 'failed', failure: this.#failure({ step, index }, 'invalid_condition', message) }
   }
 
   /** A handler that gets through makes good a failure; a timeout stays one, and the whole may be over meanwhile. */
