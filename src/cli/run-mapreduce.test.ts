@@ -58,3 +58,10 @@ test('a state folder in which nothing can be written is told in the same way', a
   expect([code, JSON.parse(err).error]).toMatchObject([1, { code: 'state_folder' }])
   expect(await readdir(path.join(state, 'runs'))).toEqual([])
 })
+
+test('as many items at once as a file may ask for can be run', async () => {
+  const file = PIPELINE.replace('map:', 'map:\n  max_parallel: 10000')
+  await writeFile(path.join(cwd, 'drinks.yml'), file)
+  const { code, err } = await run(path.join(home, 'state'))
+  expect(code, err).toBe(0)
+})

@@ -6,6 +6,7 @@ import type { Client } from '../client/client.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
 import { IdSource } from '../core/id.ts'
+import { MAX_CONCURRENCY } from '../core/limits.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import type { TaskView, WorkerProcess } from '../curfew.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
@@ -149,8 +150,9 @@ async function toItsEnd(
 ): Promise<Ended | null> {
   const { config, place, display, signal, times, first } = options
   const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
-  // One more for what is not an item.
-  const only = { queue: run.queue, concurrency: run.model.map.maxParallel + 1 }
+  // One more for what is not an item; where there cannot be one more, that waits for an item to end.
+  const concurrency = Math.min(run.model.map.maxParallel + 1, MAX_CONCURRENCY)
+  const only = { queue: run.queue, concurrency }
   const { jobId } = run
   // Attached to whoever has the store, and then to the next that has it: what it runs goes on.
   let worker: WorkerProcess | null = null
