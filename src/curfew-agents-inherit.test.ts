@@ -90,4 +90,60 @@ onEachStore('a deadline that is inherited', (test) => {
     const handle = await curfew.start(wrong, null)
     await expect(handle.result()).rejects.toThrow(/reserve is for what inherits: set inherit: true/)
   })
+
+  test('is a limit in force as any other, and named as what it comes from', async ({ world }) => {
+    const above = agent({
+      name: 'above',
+      timeout: '60s',
+      inherit: true,
+      run: async (_: null, ctx) => void (await ctx.allSettled([ctx.schedule(slow, null)])),
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [above] })
+    const handle = await curfew.start(above, null)
+    await world.clock.advance('7s')
+    const [below] = (await handle.explain()).below
+    const inherited = { kind: 'agent', option: 'timeout', setBy: 'inherited', timeoutMs: 57_000 }
+    expect(below?.limits).toMatchObject([{ ...inherited, active: true, binding: true, remainingMs: 50_000 }])
+    await world.clock.advance('60s')
+    expect((await curfew.task(below?.id ?? '').explain()).limits).toMatchObject([
+      { ...inherited, active: false, binding: false, remainingMs: null },
+    ])
+  })
+})
+
+onEachStore('what is detached', (test) => {
+  test('has time of its own: what it is given moves nothing above it, and nothing above binds it', async ({
+    world,
+  }) => {
+    const asking = task({
+      name: 'asking',
+      timeout: '60s',
+      run: async (_: null, { extend, signal }) => {
+        await world.clock.sleep('50s', signal)
+        await extend()
+        await world.clock.sleep('10h', signal)
+      },
+    })
+    const child = agent({ name: 'child', timeout: '2h', run: (_: null, ctx) => ctx.sleep('1d') })
+    const above = agent({
+      name: 'above',
+      timeout: '1h',
+      run: async (_: null, ctx) => {
+        ctx.schedule(asking, null, { detached: true, timeout: '59m50s' })
+        ctx.child(child, null, { detached: true })
+        await ctx.sleep('1d')
+      },
+    })
+    const curfew = await world.open({ tasks: [asking], agents: [above, child] })
+    const startedAt = world.now
+    const handle = await curfew.start(above, null)
+    await world.clock.advance('1m')
+    const { tasks } = await curfew.list({ parent: handle.id })
+    const [task1, agent1] = ['task', 'agent'].map((kind) => tasks.find((one) => one.kind === kind)?.id ?? '')
+    expect((await curfew.task(task1 as string).view()).deadlineAt).toBe(startedAt + 3_605_000)
+    expect(await curfew.agent(agent1 as string).explain()).toMatchObject({ binding: { name: 'child' } })
+    await curfew.task(task1 as string).extend('5h')
+    await curfew.agent(agent1 as string).extend('5h')
+    expect((await handle.view()).deadlineAt).toBe(startedAt + 3_600_000)
+  })
 })

@@ -156,9 +156,9 @@ export class AgentBatch {
     else this.#settled.set(parentId, [row])
   }
 
-  /** An attempt below this agent was granted time, or an operator gave it some. */
-  granted(parentId: string, grant: Grant): void {
-    this.#granted.push({ parentId, ...grant })
+  /** It was granted time, or an operator gave it some: what would cut it short moves. Of what is detached nothing does. */
+  granted({ parentId, detached }: TaskRow, grant: Grant): void {
+    if (parentId !== null && detached === 0) this.#granted.push({ parentId, ...grant })
   }
 
   /**
@@ -267,7 +267,7 @@ export class AgentBatch {
     const row = this.#parts.rows.get(parentId)
     if (!row) return
     this.decide(row, { type: 'granted', ...grant })
-    if (row.parentId !== null) this.granted(row.parentId, grant)
+    this.granted(row, grant)
   }
 
   *#load(ids: string[]): Work<void> {

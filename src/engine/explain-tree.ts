@@ -29,8 +29,12 @@ export function explainTree(
   { above, below, now }: { above: readonly TaskRow[]; below: readonly TaskRow[]; now: number },
 ): Explained {
   const children = Map.groupBy(below, ({ parentId }) => parentId)
-  const outer = above.reduce<Binding | null>((binding, one) => earlier(binding, one, now), null)
-  return explained(row, children, outer, now)
+  // What is detached goes on when that above it ends.
+  const outer = above.reduce<Binding | null>(
+    (binding, one) => earlier(one.detached === 1 ? null : binding, one, now),
+    null,
+  )
+  return explained(row, children, row.detached === 1 ? null : outer, now)
 }
 
 function explained(

@@ -265,8 +265,8 @@ export class TaskBatch {
 
   #decideRow(row: TaskRow, input: TaskInput): TaskAnswer {
     const answer = this.#decideAlone(row, input)
-    if (input.type === 'extend_by' && answer.type === 'extended' && row.parentId !== null) {
-      this.#agents.granted(row.parentId, { totalMs: input.byMs, until: answer.deadlineAt, operator: true })
+    if (input.type === 'extend_by' && answer.type === 'extended') {
+      this.#agents.granted(row, { totalMs: input.byMs, until: answer.deadlineAt, operator: true })
     }
     return answer
   }
@@ -284,9 +284,9 @@ export class TaskBatch {
       this.#changed.add(row.id)
       this.#decided(draft)
       const granted = answer.type === 'extension' && answer.answer.granted ? answer.deadlineAt : undefined
-      if (granted !== undefined && row.parentId !== null) {
+      if (granted !== undefined) {
         const totalMs = grantedMs(draft.row)
-        this.#agents.granted(row.parentId, { totalMs, until: granted, operator: false })
+        this.#agents.granted(row, { totalMs, until: granted, operator: false })
       }
       return answer
     })

@@ -192,11 +192,14 @@ export function limitViews(row: TaskRow, policy: TaskPolicy, now: number) {
     const timeoutMs = timeoutMsOf(kind, policy)
     const setBy = policy.origins[key]
     if (timeoutMs === null || setBy === undefined) return []
-    const limit = active.find((one) => one.kind === kind)
+    // One that is inherited has the kind of the limit it comes from.
+    const named = isOwn ? (policy.boundBy ?? kind) : kind
+    const ofKind = active.filter((one) => one.kind === named)
+    const limit = ofKind.find((one) => one === binding) ?? ofKind[0]
     const deadlineAt = limit?.deadlineAt ?? (isOwn ? row.deadlineAt : null)
     return [
       {
-        kind,
+        kind: named,
         option: key,
         timeoutMs,
         setBy,
