@@ -283,4 +283,86 @@ onEachStore('extensions', (test) => {
       code: 'not_found',
     })
   })
+
+  test('progress that is held back a moment is told although a limit is moved meanwhile', async ({
+    world,
+  }) => {
+    const { clock } = world
+    const counting = task({
+      name: 'counting',
+      timeout: '1m',
+      run: async (_, { progress, signal }) => {
+        progress({ completed: 1 })
+        await clock.sleep(200, signal)
+        progress({ completed: 2 })
+        await clock.sleep('2h', signal)
+      },
+    })
+    const curfew = await world.open({ tasks: [counting] })
+    const handle = await curfew.schedule(counting, null)
+    await clock.advance(500)
+    await handle.extend('1h')
+    await clock.advance('2s')
+    expect((await handle.view()).progress).toEqual({ completed: 2 })
+  })
+
+  test('an attempt that followed its soft stop is begun again when there is time after all', async ({
+    world,
+  }) => {
+    const { clock } = world
+    const known: unknown[] = []
+    const soft = task({
+      name: 'soft',
+      timeout: '30s',
+      softStop: '5s',
+      run: async (_, { signal, progress, previousDetails }) => {
+        known.push(previousDetails)
+        await clock.sleep('24900ms', signal)
+        progress({ completed: 1 })
+        progress({ completed: 2 }, 'so far')
+        await clock.sleep('1m', signal)
+        return known.length
+      },
+    })
+    const curfew = await world.open({ tasks: [soft] })
+    const handle = await curfew.schedule(soft, null)
+    await clock.advance('26s')
+    await handle.extend('500ms') // its deadline is still as near as the soft stop says
+    await clock.advance('1s')
+    expect(await handle.view()).toMatchObject({ status: 'running', attempts: 1 })
+    await handle.extend('10m')
+    await clock.advance('1s')
+    expect(await handle.view()).toMatchObject({ status: 'running', attempts: 2 })
+    await clock.advance('2m')
+    expect(await handle.result()).toBe(2)
+    expect(known).toEqual([undefined, 'so far'])
+  })
+
+  test('E4: the limit that ends it is the one that is shown and told, of the two of its kind', async ({
+    world,
+  }) => {
+    const { clock } = world
+    const start = world.now
+    const deaf = task({
+      name: 'deaf',
+      attemptTimeout: '10m',
+      stuckAfter: '2m',
+      retries: 1,
+      grace: '1s',
+      extensions: { max: 1 },
+      run: async (_, { extend }) => {
+        await extend()
+        await extend()
+        await clock.sleep('30s') // it does not hear its signal
+      },
+    })
+    const curfew = await world.open({ tasks: [deaf] })
+    const handle = await curfew.schedule(deaf, null)
+    await clock.advance('1s')
+    const stuck = (await handle.explain()).limits.find(({ kind }) => kind === 'stuck')
+    expect(stuck).toMatchObject({ binding: true, deadlineAt: start + 10_000 })
+    await clock.advance('40s')
+    const end = (await handle.events()).find(({ type }) => type === 'task_timed_out')
+    expect(end).toMatchObject({ kind: 'stuck', deadlineAt: start + 10_000, timeoutMs: 10_000 })
+  })
 })

@@ -95,7 +95,10 @@ function endTimedOut(draft: TaskDraft): void {
   const limits: Partial<Record<TimeoutKind, [number | null, number | null]>> = {
     execution: [row.attemptDeadlineAt, policy.attemptTimeoutMs],
     heartbeat: [row.heartbeatDeadlineAt, policy.heartbeatTimeoutMs],
-    stuck: [row.exhaustedDeadlineAt ?? row.stuckDeadlineAt, policy.stuckAfterMs],
+    stuck:
+      (row.exhaustedDeadlineAt ?? Infinity) < (row.stuckDeadlineAt ?? Infinity)
+        ? [row.exhaustedDeadlineAt, policy.extensions.exhaustedGraceMs]
+        : [row.stuckDeadlineAt, policy.stuckAfterMs],
   }
   const [deadlineAt, timeoutMs] = limits[kind] ?? [row.deadlineAt, policy.timeoutMs]
   draft.end('timed_out', {

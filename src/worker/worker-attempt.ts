@@ -89,10 +89,21 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   }
 
   setLimits(limits: { deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }): void {
-    if (this.#stopping || this.#hasEnded) return
-    this.#running.setDeadline(limits.deadlineAt, remainingMsOf(limits))
-    this.#clearTimers()
+    const remainingMs = remainingMsOf(limits)
+    if (this.#stopping) return
+    if (this.#gaveUp && (remainingMs ?? Infinity) > this.assignment.softStopMs) return this.#letGo()
+    if (this.#hasEnded) return
+    this.#running.setDeadline(limits.deadlineAt, remainingMs)
+    this.#disarm()
     this.#armLimits(limits)
+  }
+
+  /** It made room for a deadline that has moved away: the time that was given is for another attempt. */
+  #letGo(): void {
+    this.#sendBeat()
+    this.#stopping = { code: 'soft_stop', message: 'it ended for a deadline that was moved then' }
+    this.#clearTimers()
+    void this.#reportAndGo(this.#reportStopped('aborted', null))
   }
 
   #ended(end: AttemptEnd): void {
@@ -284,8 +295,13 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     if (answer.type === 'stale') this.stop(answer.reason, this.assignment.graceMs)
   }
 
-  #clearTimers(): void {
+  /** Of its limits alone: a beat that is held back is still sent. */
+  #disarm(): void {
     for (const timer of this.#timers.splice(0)) timer.cancel()
+  }
+
+  #clearTimers(): void {
+    this.#disarm()
     this.#beatTimer?.cancel()
     this.#beatTimer = null
   }
