@@ -365,4 +365,50 @@ onEachStore('extensions', (test) => {
     const end = (await handle.events()).find(({ type }) => type === 'task_timed_out')
     expect(end).toMatchObject({ kind: 'stuck', deadlineAt: start + 10_000, timeoutMs: 10_000 })
   })
+
+  test('what an operator gave is not taken back by the next sign of life', async ({ world }) => {
+    const { clock } = world
+    const quiet = task({
+      name: 'quiet',
+      heartbeatTimeout: '10s',
+      stuckAfter: '20s',
+      run: async (_, { extend, progress, signal }) => {
+        await clock.sleep('2s', signal)
+        progress({ completed: 1 })
+        await clock.sleep('2s', signal)
+        await extend()
+        await clock.sleep('30m', signal)
+        return 'done'
+      },
+    })
+    const curfew = await world.open({ tasks: [quiet] })
+    const handle = await curfew.schedule(quiet, null)
+    await clock.advance('1s')
+    await handle.extend('1h')
+    await clock.advance('2s')
+    const left = async () =>
+      (await handle.explain()).limits.map(({ kind, remainingMs }) => [kind, remainingMs])
+    expect(await left()).toEqual([
+      ['heartbeat', 3_607_000],
+      ['stuck', 3_617_000],
+    ])
+    await clock.advance('31m')
+    expect(await handle.result()).toBe('done')
+  })
+
+  test('the last progress of an attempt is told with its end', async ({ world }) => {
+    const { clock } = world
+    const quick = task({
+      name: 'quick',
+      run: async (_, { progress }) => {
+        progress(0.5)
+        await clock.sleep(10)
+        progress(1)
+      },
+    })
+    const curfew = await world.open({ tasks: [quick] })
+    const handle = await curfew.schedule(quick, null)
+    await clock.advance(20)
+    expect(await handle.view()).toMatchObject({ status: 'completed', progress: { fraction: 1 } })
+  })
 })

@@ -63,6 +63,16 @@ onEachStore(
       expect(await extend(again, 'yet more')).toEqual({ status: 200, deadlineAt: before + 120_000 })
     })
 
+    test('I1: asked for again, the deadline is that of the attempt if that ends first', async ({ world }) => {
+      const curfew = await open(world)
+      const { id } = await curfew.schedule(patient, undefined, { timeout: null, attemptTimeout: '1m' })
+      await world.runFor(30)
+      const extend = () => call(curfew, 'Extend', { id, byMs: 60_000, requestId: 'more' })
+      const first = await extend()
+      expect(first).toEqual({ status: 200, deadlineAt: expect.any(Number) })
+      expect(await extend()).toEqual(first)
+    })
+
     test('I1: what was refused was not done: the same request may succeed later', async ({ world }) => {
       const curfew = await open(world)
       const gone = await curfew.start(listener, 1)

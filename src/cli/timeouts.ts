@@ -83,10 +83,12 @@ function extendCommand(io: Io): Command {
   return clientOptions(command).action((id: string, by: string, flags: Flags) => {
     checkDuration(by, 'BY')
     return withEngine(io, flags, 'write', async ({ client }) => {
-      const { deadlineAt } = await handleOf(client, id).extend(by)
-      if (flags.json) printJson(io, { id, by, deadlineAt })
-      else
-        printLines(io, [deadlineAt === null ? 'It has no limit.' : `It has until ${timeText(deadlineAt)}.`])
+      const handle = handleOf(client, id)
+      const { deadlineAt } = await handle.extend(by)
+      if (flags.json) return printJson(io, { id, by, deadlineAt })
+      // Without a deadline it may still have to start in time, or to give signs of life.
+      const until = deadlineAt ?? (await handle.explain()).binding?.deadlineAt ?? null
+      printLines(io, [until === null ? 'It has no limit.' : `It has until ${timeText(until)}.`])
     })
   })
 }

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { Curfew } from '../curfew.ts'
+import { Curfew, task } from '../curfew.ts'
 import { writeProject } from './fixtures/live.ts'
 import { curfew, TestIo } from './fixtures/test-io.ts'
 import { loadModules } from './load-modules.ts'
@@ -256,6 +256,10 @@ test('timeouts extend moves the deadline', async () => {
   })
   const { out } = await curfew(['timeouts', 'extend', id, '1m'], { cwd })
   expect(out).toMatch(/^It has until \d{4}-.*Z\.\n$/)
+  const unknown = task({ name: 'unknown', queueTimeout: '1h', run: () => 1 })
+  const waiting = await engine.schedule(unknown)
+  expect((await curfew(['timeouts', 'extend', waiting.id, '1m'], { cwd })).out).toMatch(/^It has until /)
+  await waiting.cancel()
   expect(await errorOf('timeouts', 'extend', id, 'long')).toMatchObject({ exit: 2, code: 'invalid_duration' })
   expect(await errorOf('timeouts', 'extend', 't_0', '1m')).toMatchObject({ exit: 1, code: 'not_found' })
 })

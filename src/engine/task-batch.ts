@@ -18,7 +18,7 @@ import { cancelAnswer, RepeatedRequests } from './repeated-requests.ts'
 import { byDueTime, withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
 import { Starter } from './start-new.ts'
-import { decideTask, grantedMs } from './task-decide.ts'
+import { decideTask, earliest, grantedMs } from './task-decide.ts'
 import type { TaskDraft } from './task-draft.ts'
 import type { TaskAnswer, TaskInput } from './task-input.ts'
 
@@ -134,8 +134,11 @@ export class TaskBatch {
     if (command.type !== 'input' || !['extend_by', 'cancel'].includes(command.input.type)) return ACCEPTED
     yield* this.#load([command.taskId])
     const row = this.#rows.get(command.taskId)
-    if (command.input.type === 'extend_by') return { type: 'extended', deadlineAt: row?.deadlineAt ?? null }
     if (!row) return { type: 'not_found' }
+    if (command.input.type === 'extend_by') {
+      const deadlineAt = row.kind === 'agent' ? (row.stopBoundAt ?? row.deadlineAt) : earliest(row)
+      return { type: 'extended', deadlineAt }
+    }
     return { type: 'cancel', answer: yield* cancelAnswer(this.#context.statements, row) }
   }
 

@@ -173,9 +173,15 @@ function beat({ row, now }: TaskDraft, input: Extract<AttemptReport, { type: 'be
   if (input.details !== null) row.details = input.details
   // Of an attempt that was told to stop only what it says is kept: the limit that stopped it stays where it was.
   if (row.status !== 'running') return
-  if (row.heartbeatTimeoutMs !== null) row.heartbeatDeadlineAt = now + row.heartbeatTimeoutMs
-  if (input.moved) row.activeAt = now
-  if (input.moved && row.stuckAfterMs !== null) row.stuckDeadlineAt = now + row.stuckAfterMs
+  row.heartbeatDeadlineAt = renewed(row.heartbeatDeadlineAt, row.heartbeatTimeoutMs, now)
+  if (!input.moved) return
+  row.activeAt = now
+  row.stuckDeadlineAt = renewed(row.stuckDeadlineAt, row.stuckAfterMs, now)
+}
+
+/** By a sign of life: what an operator gave is not taken back. */
+function renewed(deadlineAt: number | null, timeoutMs: number | null, now: number): number | null {
+  return timeoutMs === null ? deadlineAt : Math.max(deadlineAt ?? 0, now + timeoutMs)
 }
 
 /** What an attempt that runs commands says of them; each has a limit of its own. */
@@ -222,8 +228,8 @@ function grant(draft: TaskDraft, beforeMs: number, afterMs: number): void {
   if (row.attemptDeadlineAt !== null && policy.attemptTimeoutMs !== null) {
     row.attemptDeadlineAt += moved(policy.attemptTimeoutMs, beforeMs, afterMs)
   }
-  if (row.heartbeatTimeoutMs !== null) row.heartbeatDeadlineAt = now + row.heartbeatTimeoutMs
-  if (row.stuckAfterMs !== null) row.stuckDeadlineAt = now + row.stuckAfterMs
+  row.heartbeatDeadlineAt = renewed(row.heartbeatDeadlineAt, row.heartbeatTimeoutMs, now)
+  row.stuckDeadlineAt = renewed(row.stuckDeadlineAt, row.stuckAfterMs, now)
   const cutShort =
     row.deadlineAt !== null && (row.attemptDeadlineAt === null || row.deadlineAt < row.attemptDeadlineAt)
   // The largest total granted to one attempt counts, not the sum over attempts.
@@ -295,7 +301,8 @@ function remainingLimits({ row, now }: TaskDraft): TaskAnswer {
   }
 }
 
-function earliest(row: TaskRow): number | null {
+/** Of the limits of the whole and of its attempt. */
+export function earliest(row: TaskRow): number | null {
   const deadline = Math.min(row.deadlineAt ?? Infinity, row.attemptDeadlineAt ?? Infinity)
   return deadline === Infinity ? null : deadline
 }

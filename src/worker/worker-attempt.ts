@@ -114,8 +114,8 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
       this.#gaveUp = true
       return
     }
-    // What was last reported reaches the next attempt, also when it was held back a moment.
-    if (end.type === 'failed') this.#sendBeat()
+    // What was last reported reaches the next attempt and whoever looks, also when it was held back a moment.
+    if (end.type === 'failed' || this.#waitingBeat?.progress) this.#sendBeat()
     this.#clearTimers()
     void this.#reportAndGo(this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
   }

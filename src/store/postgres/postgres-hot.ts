@@ -97,8 +97,10 @@ where due_at <= $1 and (due_at <= $3 or node_id <> all($2::text[])) order by due
 const BEAT = `
 update curfew.tasks t set
   progress = coalesce(u.progress, t.progress), details = coalesce(u.details, t.details),
-  heartbeat_deadline_at = $1 + t.heartbeat_timeout_ms,
-  stuck_deadline_at = case when u.moved = 1 then $1 + t.stuck_after_ms else t.stuck_deadline_at end,
+  -- what an operator gave is not taken back
+  heartbeat_deadline_at = greatest(t.heartbeat_deadline_at, $1 + t.heartbeat_timeout_ms),
+  stuck_deadline_at = case when u.moved = 1 then greatest(t.stuck_deadline_at, $1 + t.stuck_after_ms)
+    else t.stuck_deadline_at end,
   active_at = case when u.moved = 1 then $1 else t.active_at end
 from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) as u (id, token, progress, details, moved)
 where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
