@@ -56,6 +56,33 @@ onEachStore('a job that is stuck', (test) => {
     await expect(handle.result()).rejects.toMatchObject({ kind: 'job' })
   })
 
+  test('is not for as long again when an attempt ends that is tried again, or an operator gives time', async ({
+    world,
+  }) => {
+    const flaky = task({
+      name: 'flaky',
+      ...{ attemptTimeout: '10m', retries: 1, backoff: { initial: '1m', jitter: 0 } },
+      run: async (_: null, { signal }) => {
+        await world.clock.sleep('100s', signal)
+        throw new Error('no')
+      },
+    })
+    const curfew = await world.open({ tasks: [hang, flaky] })
+    const workflows = [
+      { id: 'quiet', task: hang },
+      { id: 'busy', task: flaky },
+    ]
+    const tried = await curfew.submit(job({ failFast: false, workflows }))
+    const given = await curfew.submit(job({ workflows: [{ id: 'one', task: hang }] }))
+    await world.clock.advance('100s')
+    const running = (await given.explain()).below[0]?.id ?? ''
+    await curfew.task(running).extend('1m')
+    await world.clock.advance('21s')
+    expect([await tried.status(), await given.status()]).toEqual(['running', 'running'])
+    await world.clock.advance('100s')
+    expect([await tried.status(), await given.status()]).toEqual(['running', 'timed_out'])
+  })
+
   test('is not while what runs has a limit of its own, or with null', async ({ world }) => {
     const curfew = await world.open({ tasks: [hang, bounded] })
     const own = await curfew.submit(job({ stuckAfter: '1s', workflows: [{ id: 'one', task: bounded }] }))

@@ -257,6 +257,7 @@ function extendBy(draft: TaskDraft, byMs: number): TaskAnswer {
   if (row.deadlineAt !== null) row.deadlineAt += byMs
   if (row.attempt === 0 && row.queueDeadlineAt !== null) row.queueDeadlineAt += byMs
   if (row.status === 'running') {
+    row.activeAt = draft.now // as time that it asked for
     if (row.attemptDeadlineAt !== null) row.attemptDeadlineAt += byMs
     if (row.heartbeatDeadlineAt !== null) row.heartbeatDeadlineAt += byMs
     if (row.stuckDeadlineAt !== null) row.stuckDeadlineAt += byMs

@@ -106,6 +106,7 @@ export class TaskDraft {
     row.stopping = 0
     row.stopBoundAt = null
     row.receipt = receipt
+    row.activeAt = this.now
     this.attempts.push({
       taskId: row.id,
       attempt: row.attempt,
