@@ -83,6 +83,27 @@ onEachStore('a job that is stuck', (test) => {
     expect([await tried.status(), await given.status()]).toEqual(['running', 'timed_out'])
   })
 
+  test('is not because of a handler that was stopped and goes on all the same', async ({ world }) => {
+    const deaf = task({
+      name: 'deaf',
+      grace: '1s',
+      run: async (_: null) => world.clock.sleep('1h'),
+    })
+    const curfew = await world.open({ tasks: [deaf, bounded] })
+    const workflows = [
+      { id: 'deaf', task: deaf },
+      { id: 'bounded', task: bounded },
+    ]
+    const handle = await curfew.submit(job({ workflows }))
+    await world.clock.advance('1s')
+    await handle.workflow('deaf').cancel()
+    await world.clock.advance('5m')
+    expect((await handle.workflows()).map(({ status }) => status)).toEqual(['cancelled', 'running'])
+    expect(await handle.status()).toBe('running')
+    await handle.cancel()
+    await world.clock.advance('1h')
+  })
+
   test('is not while what runs has a limit of its own, or with null', async ({ world }) => {
     const curfew = await world.open({ tasks: [hang, bounded] })
     const own = await curfew.submit(job({ stuckAfter: '1s', workflows: [{ id: 'one', task: bounded }] }))

@@ -233,7 +233,7 @@ export class AgentStatements {
     const moved = ['created_at', 'started_at', 'ended_at', 'settled_at', 'active_at']
       .map((column) => `coalesce(t.${column}, 0)`)
       .join(', ')
-    const unbounded = `t.held = 1 and t.stopping = 0 and t.deadline_at is null and t.attempt_deadline_at is null
+    const unbounded = `t.held = 1 and t.status = 'running' and t.deadline_at is null and t.attempt_deadline_at is null
       and t.heartbeat_deadline_at is null and t.stuck_deadline_at is null`
     return {
       sql: `${allBelow(s)}
