@@ -147,3 +147,31 @@ onEachStore('what is detached', (test) => {
     expect((await handle.view()).deadlineAt).toBe(startedAt + 3_600_000)
   })
 })
+
+onEachStore('the clean-up of an agent that was cancelled', (test) => {
+  test('has until its deadline at most, and that is what an operator is told', async ({ world }) => {
+    const tidy = agent({
+      name: 'tidy',
+      timeout: '1m',
+      cleanup: '5m',
+      run: async (_: null, ctx) => {
+        try {
+          await ctx.sleep('1d')
+        } finally {
+          await ctx.sleep('1d')
+        }
+      },
+    })
+    const curfew = await world.open({ agents: [tidy] })
+    const startedAt = world.now
+    const handle = await curfew.start(tidy, null)
+    await world.clock.advance('30s')
+    await handle.cancel()
+    await world.clock.advance('1s')
+    expect(await handle.extend('1m')).toEqual({ deadlineAt: startedAt + 120_000 })
+    await world.clock.advance('88s')
+    expect(await handle.status()).toBe('cancelling')
+    await world.clock.advance('2s')
+    expect(await handle.status()).toBe('cancelled')
+  })
+})

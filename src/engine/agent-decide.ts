@@ -17,7 +17,7 @@ import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import { AgentDraft } from './agent-draft.ts'
+import { AgentDraft, hasUntil } from './agent-draft.ts'
 import type { AgentInput, Grant, SettledChild } from './agent-input.ts'
 import {
   countEnd,
@@ -407,8 +407,8 @@ function extendBy(draft: AgentDraft, byMs: number): TaskAnswer {
   if (!draft.codeAlive) return { type: 'unchanged', reason: `it is ${row.status} already` }
   if (row.deadlineAt !== null && !isEnded(row.status)) row.deadlineAt += byMs
   if (row.stopBoundAt !== null) row.stopBoundAt += byMs
-  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: row.stopBoundAt ?? row.deadlineAt })
-  return { type: 'extended', deadlineAt: row.stopBoundAt ?? row.deadlineAt }
+  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: hasUntil(row) })
+  return { type: 'extended', deadlineAt: hasUntil(row) }
 }
 
 function resume(draft: AgentDraft): TaskAnswer {

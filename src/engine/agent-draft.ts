@@ -5,6 +5,7 @@
 import type { Activity, JournalResult, JournalStep } from '../core/agent-journal.ts'
 import { workKind, workName } from '../core/own-work.ts'
 import type { StopReason } from '../core/states.ts'
+import { isEnded } from '../core/states.ts'
 import { decodePolicy, readablePolicy } from '../definitions/policy-text.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
@@ -16,6 +17,12 @@ import { TaskDraft } from './task-draft.ts'
 /** Its code runs or waits, if only to clean up. */
 export function codeAlive(row: TaskRow): boolean {
   return row.status === 'pending' || row.status === 'running' || row.stopping === 1
+}
+
+/** A cancel does not disarm the deadline: it ends the clean-up, too. */
+export function hasUntil({ status, stopBoundAt, deadlineAt }: TaskRow): number | null {
+  if (stopBoundAt === null || isEnded(status)) return stopBoundAt ?? deadlineAt
+  return Math.min(stopBoundAt, deadlineAt ?? Infinity)
 }
 
 type ResultBody = JournalResult extends infer R ? (R extends JournalResult ? Omit<R, 'seq'> : never) : never

@@ -10,6 +10,7 @@ import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { Scope } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
+import { hasUntil } from './agent-draft.ts'
 import type { AgentInput } from './agent-input.ts'
 import { AgentLocks } from './agent-locks.ts'
 import type { Answer, ClaimWish, Command, Committed } from './command.ts'
@@ -136,7 +137,7 @@ export class TaskBatch {
     const row = this.#rows.get(command.taskId)
     if (!row) return { type: 'not_found' }
     if (command.input.type === 'extend_by') {
-      const deadlineAt = row.kind === 'agent' ? (row.stopBoundAt ?? row.deadlineAt) : earliest(row)
+      const deadlineAt = row.kind === 'agent' ? hasUntil(row) : earliest(row)
       return { type: 'extended', deadlineAt }
     }
     return { type: 'cancel', answer: yield* cancelAnswer(this.#context.statements, row) }
