@@ -72,8 +72,8 @@ const BEAT = `
 update tasks set
   progress = coalesce($3, progress), details = coalesce($4, details),
   -- what an operator gave is not taken back
-  heartbeat_deadline_at = max(heartbeat_deadline_at, $6 + heartbeat_timeout_ms),
-  stuck_deadline_at = case when $5 = 1 then max(stuck_deadline_at, $6 + stuck_after_ms) else stuck_deadline_at end,
+  heartbeat_deadline_at = max(coalesce(heartbeat_deadline_at, 0), $6 + heartbeat_timeout_ms),
+  stuck_deadline_at = case when $5 = 1 then max(coalesce(stuck_deadline_at, 0), $6 + stuck_after_ms) else stuck_deadline_at end,
   active_at = case when $5 = 1 then $6 else active_at end
 where id = $1 and token = $2 and status = 'running'`
 
