@@ -69,9 +69,8 @@ export function whyNotTold(
   place: string,
 ): string {
   const mask = new SecretMask(secrets)
-  const masked = Object.entries(values).map(([name, value]) => [
-    ...[name, typeof value === 'string' ? mask.text(value) : value],
-  ])
+  const maskedValue = (value: unknown) => (typeof value === 'string' ? mask.text(value) : value)
+  const masked = Object.entries(values).map(([name, value]) => [name, maskedValue(value)])
   const again = evaluateCondition(when, Object.fromEntries(masked), place)
   return again.ok ? `${place}: it fails for the value of a secret` : mask.text(again.failure.message)
 }
