@@ -26,6 +26,12 @@ const ANSWER_WITHIN_MS = 1_000
 /** The longest that a note is held back. */
 const NOTE_MS = 50
 
+/** It made room for a deadline that was moved then: the time that was given is for another attempt. */
+const MOVED_AWAY: StopReason = {
+  code: 'soft_stop',
+  message: 'it ended for a deadline that was moved then',
+}
+
 type Beat = { progress: Progress | null; details: string | null; moved: boolean }
 
 export interface AttemptHost {
@@ -91,19 +97,12 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   setLimits(limits: { deadlineAt: number | null; attemptMs: number | null; totalMs: number | null }): void {
     const remainingMs = remainingMsOf(limits)
     if (this.#stopping) return
-    if (this.#gaveUp && (remainingMs ?? Infinity) > this.assignment.softStopMs) return this.#letGo()
+    if (this.#gaveUp && (remainingMs ?? Infinity) > this.assignment.softStopMs)
+      return this.stop(MOVED_AWAY, 0)
     if (this.#hasEnded) return
     this.#running.setDeadline(limits.deadlineAt, remainingMs)
     this.#disarm()
     this.#armLimits(limits)
-  }
-
-  /** It made room for a deadline that has moved away: the time that was given is for another attempt. */
-  #letGo(): void {
-    this.#sendBeat()
-    this.#stopping = { code: 'soft_stop', message: 'it ended for a deadline that was moved then' }
-    this.#clearTimers()
-    void this.#reportAndGo(this.#reportStopped('aborted', null))
   }
 
   #ended(end: AttemptEnd): void {

@@ -7,23 +7,20 @@ import { startPostgres } from '../../../scripts/postgres/postgres.ts'
 import { SystemClock } from '../../core/system-clock.ts'
 import { newRow, newTask } from '../../engine/fixtures/task-rows.ts'
 import { CommitCutter } from '../fixtures/commit-cutter.ts'
-import { SILENT, TestStore } from '../fixtures/stores.ts'
-import { untilWaiting } from '../fixtures/waiting.ts'
+import { SharedDatabase } from '../fixtures/shared-database.ts'
+import type { TestStore } from '../fixtures/stores.ts'
+import { SILENT } from '../fixtures/stores.ts'
 import { run, runAll } from '../statement.ts'
 import { PostgresStore } from './postgres-store.ts'
 
+let shared: SharedDatabase
 let db: TestStore
-/** Of another process. */
 let other: pg.Client
 beforeAll(async () => {
-  db = await TestStore.open('PostgreSQL', () => createDatabase(inject('postgresUrl')))
-  other = new pg.Client({ connectionString: db.location })
-  await other.connect()
+  shared = await SharedDatabase.open(() => createDatabase(inject('postgresUrl')))
+  ;({ db, other } = shared)
 })
-afterAll(async () => {
-  await other.end()
-  await db[Symbol.asyncDispose]()
-})
+afterAll(() => shared[Symbol.asyncDispose]())
 beforeEach(() => db.clear())
 
 let cutter: CommitCutter
@@ -118,7 +115,7 @@ test.each(['the first', 'a later'])(
     let isOver = false
     const work = store.write(null, () => runAll(store.statements.hot.insertTasks([newTask()])))
     const over = work.finally(() => (isOver = true))
-    await untilWaiting(other, 'transactionid')
+    await shared.untilWaiting('transactionid')
     expect([isOver, await db.all()]).toEqual([false, []])
     cutter.deliver()
     await over
@@ -131,7 +128,7 @@ test('other transactions go on meanwhile', async () => {
   const insert = (n: number) =>
     store.write(null, () => runAll(store.statements.hot.insertTasks([newTask({ id: `t_${n}` })])))
   const work = insert(1)
-  await untilWaiting(other, 'transactionid')
+  await shared.untilWaiting('transactionid')
   for (let n = 2; n < 10; n++) await insert(n)
   cutter.deliver()
   await work

@@ -1,4 +1,4 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest'
 import { createDatabase } from '../../../scripts/postgres/database.ts'
 import { SystemClock } from '../../core/system-clock.ts'
@@ -6,8 +6,9 @@ import { claimedRow, newRow, newTask } from '../../engine/fixtures/task-rows.ts'
 import { TaskBatch } from '../../engine/task-batch.ts'
 import { heartbeatStatement } from '../../leadership/heartbeat.ts'
 import { NodeStatements } from '../../leadership/node-statements.ts'
-import { SILENT, TestStore } from '../fixtures/stores.ts'
-import { untilWaiting } from '../fixtures/waiting.ts'
+import { SharedDatabase } from '../fixtures/shared-database.ts'
+import type { TestStore } from '../fixtures/stores.ts'
+import { SILENT } from '../fixtures/stores.ts'
 import type { Statement } from '../statement.ts'
 import { run, runAll } from '../statement.ts'
 import { postgresError } from './postgres-error.ts'
@@ -16,18 +17,14 @@ import { PostgresStore } from './postgres-store.ts'
 const NODES = new NodeStatements('postgres')
 const id = (n: number) => `t_${String(n).padStart(6, '0')}`
 
+let shared: SharedDatabase
 let db: TestStore
-/** Of another process. */
 let other: pg.Client
 beforeAll(async () => {
-  db = await TestStore.open('PostgreSQL', () => createDatabase(inject('postgresUrl')))
-  other = new pg.Client({ connectionString: db.location })
-  await other.connect()
+  shared = await SharedDatabase.open(() => createDatabase(inject('postgresUrl')))
+  ;({ db, other } = shared)
 })
-afterAll(async () => {
-  await other.end()
-  await db[Symbol.asyncDispose]()
-})
+afterAll(() => shared[Symbol.asyncDispose]())
 beforeEach(() => db.clear())
 
 const send = ({ sql, params }: Statement) => other.query(sql, params as unknown[])
@@ -78,7 +75,7 @@ describe('the fence', () => {
         yield* insert()
       })
       .then(() => finished.push('transaction'))
-    await untilWaiting(other, 'advisory')
+    await shared.untilWaiting('advisory')
     const renewal = {
       nodeId: 'n_1',
       epoch: 1,
@@ -91,7 +88,7 @@ describe('the fence', () => {
     const renewed = await send(heartbeatStatement(renewal))
     expect(renewed.rows[0]).toMatchObject({ renewed: 1 })
     const raised = db.run(NODES.setGone('n_1', 9_000)).then(() => finished.push('epoch'))
-    await untilWaiting(other, 'transactionid')
+    await shared.untilWaiting('transactionid')
     expect(finished).toEqual([])
     await other.query('select pg_advisory_unlock(1)')
     await Promise.all([inFlight, raised])
