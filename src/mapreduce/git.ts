@@ -4,13 +4,13 @@
  *
  * git runs in a session of its own, so that a Ctrl-C in the terminal does not end it half-way.
  */
-import type { ChildProcess } from 'node:child_process'
-import { spawn } from 'node:child_process'
 import { statSync } from 'node:fs'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
+import type { SpawnedProcess } from '../worker/spawn.ts'
+import { spawn } from '../worker/spawn.ts'
 
 /** Where git runs. With `gitDir` it does not look for a repository: what became of `.git` in the folder is no matter. */
 export interface GitPlace {
@@ -87,14 +87,13 @@ export class Git {
     }
   }
 
-  #once(place: GitPlace, args: readonly string[], options: GitOptions): Promise<GitResult> {
+  async #once(place: GitPlace, args: readonly string[], options: GitOptions): Promise<GitResult> {
     const env = { ...this.#env, ...options.env }
     if (place.gitDir !== undefined) env.GIT_DIR = place.gitDir
     if (place.workTree !== undefined) env.GIT_WORK_TREE = place.workTree
     const settings = [...SETTINGS, ...(options.settings ?? [])].flatMap((setting) => ['-c', setting])
-    const child = spawn('git', [...settings, ...args], {
-      ...{ cwd: place.cwd, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] },
-    })
+    const child = spawn({ argv: ['git', ...settings, ...args], env, cwd: place.cwd })
+    if (child instanceof Promise) throw notStarted(place, await child)
     const stdout = new Output()
     const stderr = new Output()
     child.stdout.on('data', (chunk: Buffer) => stdout.add(chunk))
@@ -108,11 +107,7 @@ export class Git {
         signalGroup(child, 'SIGTERM') // it takes its lock files along
         timer = this.clock.setTimer(KILL_AFTER_MS, () => signalGroup(child, 'SIGKILL'))
       })
-      child.on('error', (error) => {
-        timer.cancel()
-        reject(notStarted(place, error))
-      })
-      child.on('exit', () => {
+      child.once('exit', () => {
         timer.cancel()
         if (isLate) signalGroup(child, 'SIGKILL') // what it started may be deaf to the first signal
         timer = this.clock.setTimer(DRAIN_MS, () => {
@@ -120,9 +115,9 @@ export class Git {
           child.stderr.destroy()
         })
       })
-      child.on('close', (code) => {
+      child.once('close', () => {
         timer.cancel()
-        const result = { code: code ?? -1, stdout: stdout.text(), stderr: stderr.text() }
+        const result = { code: child.exitCode ?? -1, stdout: stdout.text(), stderr: stderr.text() }
         if (isLate) reject(gitFailed(args, result, `it took longer than ${limitMs / 1000} s`))
         else if (stdout.isCut && !options.mayBeCut) reject(gitFailed(args, result, 'it printed too much'))
         else resolve(result)
@@ -148,10 +143,9 @@ function notStarted(place: GitPlace, error: NodeJS.ErrnoException): CurfewError 
 }
 
 /** Called at its end at the latest, when its pid cannot be another's yet. */
-function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
-  if (child.pid === undefined) return
+function signalGroup({ pid }: SpawnedProcess, signal: NodeJS.Signals): void {
   try {
-    process.kill(-child.pid, signal)
+    process.kill(-pid, signal)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
   }

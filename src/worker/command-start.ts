@@ -1,13 +1,9 @@
 /** Starting a command: its process, or why there is none. */
-import type { ChildProcessByStdio } from 'node:child_process'
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { statSync } from 'node:fs'
-import type { Readable } from 'node:stream'
 import { startTimeOf } from './process-table.ts'
 import type { TreeRoot } from './process-tree.ts'
-
-export type CommandProcess = ChildProcessByStdio<null, Readable, Readable> & { pid: number }
+import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
+import { spawn } from './spawn.ts'
 
 export type NotStartedCode =
   | 'no_program'
@@ -28,35 +24,25 @@ export interface CommandNotStarted {
   retryable: boolean
 }
 
-interface Start {
-  argv: readonly string[]
-  env: NodeJS.ProcessEnv
-  cwd: string | null
-}
-
-/** What was started: as the leader of a session, and so of a group, of its own. */
 export interface StartedProcess {
-  process: CommandProcess
+  process: SpawnedProcess
   root: TreeRoot
 }
 
-/** With nothing to read. A promise only when there is no process. */
-export function startProcess({ argv, env, cwd }: Start): StartedProcess | Promise<CommandNotStarted> {
-  const [program = '', ...rest] = argv
+/** A promise only when there is no process. */
+export function startProcess(request: SpawnRequest): StartedProcess | Promise<CommandNotStarted> {
+  const { argv, cwd } = request
+  const [program = ''] = argv
   if (program === '') return Promise.resolve(NO_PROGRAM)
   const failed = (error: Error) => notStarted(program, cwd, error)
-  let child: ChildProcessByStdio<null, Readable, Readable> | null = null
+  const child = spawn(request)
+  if (child instanceof Promise) return child.then(failed)
+  const { pid } = child
   try {
-    child = spawn(program, rest, {
-      ...{ env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] },
-      ...(cwd !== null && { cwd }),
-    })
-    const { pid } = child
-    if (pid === undefined) return once(child, 'error').then(([error]) => failed(error as Error))
     // It cannot have been reaped within this turn of the event loop, so this is its own start time.
-    return { process: child as CommandProcess, root: { pid, startTime: startTimeOf(pid) } }
+    return { process: child, root: { pid, startTime: startTimeOf(pid) } }
   } catch (error) {
-    child?.kill('SIGKILL') // without its start time nobody could find it later
+    process.kill(pid, 'SIGKILL') // without its start time nobody could find it later
     return Promise.resolve(failed(error as Error))
   }
 }

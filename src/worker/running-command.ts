@@ -11,11 +11,11 @@ import type { Receipt } from '../core/states.ts'
 import type { CommandLimit } from './command-limits.ts'
 import { CommandLimits } from './command-limits.ts'
 import type { CommandOutput, OutputStream, OutputTexts } from './command-output.ts'
-import type { CommandProcess } from './command-start.ts'
 import type { ProcessEntry, ProcessTable } from './process-table.ts'
 import { exists, isAlive } from './process-table.ts'
 import type { Tree, TreeEnd, TreeRoot } from './process-tree.ts'
 import { killTree, membersOf, signalGroup } from './process-tree.ts'
+import type { SpawnedProcess } from './spawn.ts'
 
 /** From the end of the main process to the end of its pipes. */
 const DRAIN_MS = 2_000
@@ -75,7 +75,7 @@ export class RunningCommand {
   readonly token: string
   readonly ended: Promise<CommandEnded>
   left: LeftBehind | null = null
-  readonly #process: CommandProcess
+  readonly #process: SpawnedProcess
   readonly #parts: Parts
   readonly #limits: CommandLimits
   readonly #startedAt: number
@@ -92,7 +92,7 @@ export class RunningCommand {
   #graceTimer: Timer | null = null
 
   /** To be made in the turn of the event loop in which the process was started. */
-  constructor(process: CommandProcess, root: TreeRoot, parts: Parts) {
+  constructor(process: SpawnedProcess, root: TreeRoot, parts: Parts) {
     this.#process = process
     this.#parts = parts
     this.root = root

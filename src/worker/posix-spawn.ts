@@ -1,0 +1,298 @@
+/**
+ * Starts processes with posix_spawn of the system's C library. Node's own way is fork, which copies the page tables of
+ * this process: milliseconds of the main thread for each command, and the more the more memory is in use. This way
+ * takes a tenth, however large this process is.
+ *
+ * For Linux, and for the main thread, where signals arrive. `spawn.ts` knows what to do elsewhere.
+ */
+import { EventEmitter } from 'node:events'
+import { closeSync, existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { Socket } from 'node:net'
+import { constants } from 'node:os'
+import { join, resolve } from 'node:path'
+import type { Readable } from 'node:stream'
+import { getSystemErrorName } from 'node:util'
+import { isMainThread } from 'node:worker_threads'
+import type { Timer } from '../core/clock.ts'
+import { SystemClock } from '../core/system-clock.ts'
+import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
+
+type Koffi = typeof import('koffi').default
+type Native = (...args: unknown[]) => number
+
+/** Where the numbers below hold: the C libraries of Linux agree on them. */
+const MACHINES: readonly string[] = ['x64', 'arm64']
+const O_CLOEXEC = 0o2000000
+const WNOHANG = 1
+const POSIX_SPAWN_SETSIGDEF = 0x04
+const POSIX_SPAWN_SETSIGMASK = 0x08
+const POSIX_SPAWN_SETSID = 0x80
+/** More than any C library takes for them. */
+const ATTRIBUTES_BYTES = 1024
+const ACTIONS_BYTES = 256
+const SIGNALS_BYTES = 128
+const POINTER_BYTES = 8
+
+/** As execvp has it. */
+const DEFAULT_PATH = '/bin:/usr/bin'
+/** Between two looks at all processes, should the signal of an end be lost. */
+const LOOK_EVERY_MS = 1_000
+
+const { ENOENT, ENOTDIR, EACCES, ENOEXEC } = constants.errno
+
+export class PosixSpawn {
+  readonly #lib: ReturnType<typeof functionsOf>
+  readonly #attributes = Buffer.allocUnsafeSlow(ATTRIBUTES_BYTES)
+  readonly #actions = Buffer.allocUnsafeSlow(ACTIONS_BYTES)
+  /** Two numbers: what a function answers with. */
+  readonly #answer = Buffer.allocUnsafeSlow(8)
+  readonly #strings: StringLists
+  /** Ends come in real time. */
+  readonly #clock = new SystemClock()
+  readonly #running = new Map<number, PosixProcess>()
+  /** It also keeps this process running as long as one of its children does. */
+  #timer: Timer | null = null
+
+  /** Null where it cannot be used. */
+  static load(): PosixSpawn | null {
+    if (process.platform !== 'linux' || !MACHINES.includes(process.arch) || !isMainThread) return null
+    try {
+      const koffi = createRequire(import.meta.url)('koffi') as Koffi
+      return new PosixSpawn(koffi)
+    } catch {
+      return null // not installed, not allowed to load, or a C library without what is needed
+    }
+  }
+
+  private constructor(koffi: Koffi) {
+    this.#lib = functionsOf(koffi)
+    this.#strings = new StringLists(koffi)
+    const signals = Buffer.allocUnsafeSlow(SIGNALS_BYTES)
+    this.#lib.initAttributes(this.#attributes)
+    // As libuv does it: what this process ignores or holds back is no matter of its children.
+    this.#lib.fillSignals(signals)
+    this.#lib.setDefaultSignals(this.#attributes, signals)
+    this.#lib.emptySignals(signals)
+    this.#lib.setSignalMask(this.#attributes, signals)
+    const flags = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID
+    this.#lib.setFlags(this.#attributes, flags)
+    // From now on, so that there is no moment in which an end is missed.
+    process.on('SIGCHLD', this.#look)
+  }
+
+  /** Throws what Node's own would report. */
+  spawn({ argv, env, cwd }: SpawnRequest): SpawnedProcess {
+    const [program = ''] = argv
+    if (cwd?.includes('\0')) throw invalid('the folder')
+    const variables = Object.entries(env).flatMap(([name, value]) =>
+      value === undefined ? [] : [`${name}=${value}`],
+    )
+    const pipes: Pipe[] = []
+    this.#lib.initActions(this.#actions)
+    try {
+      pipes.push(this.#pipe(), this.#pipe())
+      this.#lib.addOpen(this.#actions, 0, '/dev/null', 0, 0)
+      for (const [i, { write }] of pipes.entries()) this.#lib.addDup(this.#actions, write, i + 1)
+      if (cwd !== null) this.#lib.addFolder(this.#actions, cwd)
+      const start = (file: string, args: readonly string[]) => this.#start(file, args, variables)
+      const errno = search(program, env.PATH, cwd, (file) => {
+        const failed = start(file, argv)
+        // As execvp does it: a script that does not say what runs it.
+        return failed === ENOEXEC ? start('/bin/sh', ['/bin/sh', file, ...argv.slice(1)]) : failed
+      })
+      if (errno !== 0) throw systemError(`spawn ${program}`, errno)
+      const [stdout, stderr] = pipes.map(({ read }) => read) as [Socket, Socket]
+      const pid = this.#answer.readInt32LE(0)
+      return this.#follow(new PosixProcess(pid, stdout, stderr))
+    } catch (error) {
+      for (const { read } of pipes) read.destroy()
+      throw error
+    } finally {
+      this.#lib.destroyActions(this.#actions)
+      for (const { write } of pipes) closeSync(write)
+    }
+  }
+
+  #pipe(): Pipe {
+    if (this.#lib.pipe(this.#answer, O_CLOEXEC) !== 0) throw systemError('pipe', this.#lib.errno())
+    const fd = this.#answer.readInt32LE(0)
+    const write = this.#answer.readInt32LE(4)
+    try {
+      return { read: new Socket({ fd, readable: true, writable: false }), write }
+    } catch (error) {
+      closeSync(fd)
+      closeSync(write)
+      throw error
+    }
+  }
+
+  /** The number of its error, or 0. */
+  #start(file: string, argv: readonly string[], variables: readonly string[]): number {
+    const [args, env] = this.#strings.write(argv, variables)
+    return this.#lib.spawn(this.#answer, file, this.#actions, this.#attributes, args, env)
+  }
+
+  #follow(child: PosixProcess): PosixProcess {
+    this.#running.set(child.pid, child)
+    if (this.#running.size === 1) this.#lookLater()
+    return child
+  }
+
+  #lookLater(): void {
+    this.#timer = this.#clock.setTimer(LOOK_EVERY_MS, () => {
+      this.#lookLater()
+      this.#look()
+    })
+  }
+
+  readonly #look = (): void => {
+    const ended: [PosixProcess, status: number | null][] = []
+    for (const child of this.#running.values()) {
+      const found = this.#lib.wait(child.pid, this.#answer, WNOHANG)
+      if (found === 0) continue
+      // Otherwise somebody else took its status: it has ended, and nobody knows how.
+      ended.push([child, found === child.pid ? this.#answer.readInt32LE(0) : null])
+    }
+    for (const [{ pid }] of ended) this.#running.delete(pid)
+    if (this.#running.size === 0) this.#timer?.cancel()
+    for (const [child, status] of ended) child.end(status)
+  }
+}
+
+interface Pipe {
+  read: Socket
+  write: number
+}
+
+class PosixProcess extends EventEmitter<{ exit: []; close: [] }> implements SpawnedProcess {
+  readonly pid: number
+  readonly stdout: Readable
+  readonly stderr: Readable
+  exitCode: number | null = null
+  signalCode: NodeJS.Signals | null = null
+  /** Its pipes and itself. */
+  #open = 3
+
+  constructor(pid: number, stdout: Readable, stderr: Readable) {
+    super()
+    this.pid = pid
+    this.stdout = stdout
+    this.stderr = stderr
+    for (const pipe of [stdout, stderr]) pipe.once('close', () => this.#closed())
+  }
+
+  end(status: number | null): void {
+    if (status !== null) {
+      const signal = status & 0x7f
+      if (signal === 0) this.exitCode = (status >> 8) & 0xff
+      else this.signalCode = nameOf(signal)
+    }
+    this.emit('exit')
+    this.#closed()
+  }
+
+  #closed(): void {
+    if (--this.#open === 0) this.emit('close')
+  }
+}
+
+function nameOf(signal: number): NodeJS.Signals {
+  const known = Object.entries(constants.signals).find(([, number]) => number === signal)
+  return (known?.[0] ?? `SIG${signal}`) as NodeJS.Signals
+}
+
+/** Lists of strings as C has them, in memory that is used again and again. */
+class StringLists {
+  readonly #koffi: Koffi
+  #memory = Buffer.alloc(0)
+  #address = 0n
+
+  constructor(koffi: Koffi) {
+    this.#koffi = koffi
+  }
+
+  /** Where each list begins. Valid until the next call. */
+  write(...lists: (readonly string[])[]): bigint[] {
+    const texts = lists.map((list) => list.map((text) => `${text}\0`).join(''))
+    const count = lists.reduce((sum, list) => sum + list.length + 1, 0)
+    this.#grow(count * POINTER_BYTES + texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0))
+    let pointer = 0
+    let end = count * POINTER_BYTES
+    return texts.map((text, i) => {
+      const begin = this.#address + BigInt(pointer)
+      const textEnd = end + this.#memory.write(text, end)
+      let found = 0
+      for (; end < textEnd; found++) {
+        this.#memory.writeBigUInt64LE(this.#address + BigInt(end), pointer)
+        pointer += POINTER_BYTES
+        end = this.#memory.indexOf(0, end) + 1
+        if (found > lists[i]!.length) break
+      }
+      if (found !== lists[i]!.length) throw invalid('an argument or variable')
+      this.#memory.writeBigUInt64LE(0n, pointer)
+      pointer += POINTER_BYTES
+      return begin
+    })
+  }
+
+  #grow(bytes: number): void {
+    if (this.#memory.length >= bytes) return
+    this.#memory = Buffer.allocUnsafeSlow(2 * bytes)
+    this.#address = BigInt(this.#koffi.address(this.#memory))
+  }
+}
+
+/** As execvp looks for a program, in the PATH that it will have. The number of the error, or 0. */
+function search(
+  program: string,
+  path: string | undefined,
+  cwd: string | null,
+  start: (file: string) => number,
+): number {
+  if (program.includes('/')) return start(program)
+  let errno: number = ENOENT
+  for (const folder of (path ?? DEFAULT_PATH).split(':')) {
+    const file = join(folder || '.', program)
+    if (!existsSync(resolve(cwd ?? '.', file))) continue
+    const failed = start(file.includes('/') ? file : `./${file}`)
+    if (failed === EACCES) errno = EACCES
+    else if (failed !== ENOENT && failed !== ENOTDIR) return failed
+  }
+  return errno
+}
+
+function systemError(what: string, errno: number): Error {
+  const code = getSystemErrorName(-errno)
+  return Object.assign(new Error(`${what} ${code}`), { code })
+}
+
+function invalid(what: string): Error {
+  return Object.assign(new Error(`${what} holds a NUL`), { code: 'ERR_INVALID_ARG_VALUE' })
+}
+
+function functionsOf(koffi: Koffi) {
+  const lib = koffi.load(null)
+  const native = (declaration: string): Native => lib.func(declaration)
+  return {
+    errno: () => koffi.errno(),
+    pipe: native('int pipe2(void *fds, int flags)'),
+    wait: native('int waitpid(int pid, void *status, int options)'),
+    spawn: native(
+      'int posix_spawn(void *pid, const char *file, void *actions, void *attributes, void *argv, void *env)',
+    ),
+    initActions: native('int posix_spawn_file_actions_init(void *actions)'),
+    destroyActions: native('int posix_spawn_file_actions_destroy(void *actions)'),
+    addOpen: native(
+      'int posix_spawn_file_actions_addopen(void *actions, int fd, const char *path, int flags, int mode)',
+    ),
+    addDup: native('int posix_spawn_file_actions_adddup2(void *actions, int fd, int as)'),
+    addFolder: native('int posix_spawn_file_actions_addchdir_np(void *actions, const char *path)'),
+    initAttributes: native('int posix_spawnattr_init(void *attributes)'),
+    setFlags: native('int posix_spawnattr_setflags(void *attributes, short flags)'),
+    setSignalMask: native('int posix_spawnattr_setsigmask(void *attributes, void *signals)'),
+    setDefaultSignals: native('int posix_spawnattr_setsigdefault(void *attributes, void *signals)'),
+    fillSignals: native('int sigfillset(void *signals)'),
+    emptySignals: native('int sigemptyset(void *signals)'),
+  }
+}

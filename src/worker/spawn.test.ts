@@ -1,0 +1,201 @@
+import { execFileSync } from 'node:child_process'
+import { chmodSync, existsSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { temporaryFolder } from './fixtures/process-probe.ts'
+import { PosixSpawn } from './posix-spawn.ts'
+import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
+import { spawn, spawnWithNode } from './spawn.ts'
+
+type Way = (request: SpawnRequest) => SpawnedProcess | Promise<Error>
+
+/** Both have to do the same. The first is not on every machine, and on every one of this house. */
+const ways: [name: string, way: Way][] = [['Node', spawnWithNode]]
+if (process.platform === 'linux' && ['x64', 'arm64'].includes(process.arch)) ways.push(['posix_spawn', spawn])
+
+let dir: string
+
+beforeEach(() => {
+  dir = temporaryFolder()
+})
+
+afterEach(() => rmSync(dir, { recursive: true, force: true }))
+
+function request(argv: readonly string[], over: Partial<SpawnRequest> = {}): SpawnRequest {
+  return { argv, env: { PATH: process.env.PATH }, cwd: dir, ...over }
+}
+
+const script = (text: string, over?: Partial<SpawnRequest>) => request(['/bin/sh', '-c', text], over)
+
+interface Ended {
+  exitCode: number | null
+  signalCode: string | null
+  stdout: string
+  stderr: string
+}
+
+async function endOf(started: ReturnType<Way>): Promise<Ended> {
+  if (started instanceof Promise) throw await started
+  const printed = { stdout: '', stderr: '' }
+  for (const name of ['stdout', 'stderr'] as const)
+    started[name].on('data', (chunk: Buffer) => {
+      printed[name] += chunk.toString()
+    })
+  await new Promise<void>((resolve) => started.once('close', resolve))
+  return { exitCode: started.exitCode, signalCode: started.signalCode, ...printed }
+}
+
+const openFiles = () => readdirSync('/proc/self/fd').length
+
+function program(name: string, text: string): string {
+  const file = join(dir, name)
+  writeFileSync(file, text)
+  chmodSync(file, 0o755)
+  return file
+}
+
+test('on Linux commands do not wait for a fork', () => {
+  expect(PosixSpawn.load() === null).toBe(ways.length === 1)
+})
+
+describe.each(ways)('a process that is started by %s', (_, start) => {
+  const run = (one: SpawnRequest) => endOf(start(one))
+  const refusal = async (one: SpawnRequest) => {
+    const started = start(one)
+    if (!(started instanceof Promise)) throw new Error(`${one.argv[0]} was started`)
+    return ((await started) as NodeJS.ErrnoException).code
+  }
+
+  test('ends with its code or signal, and with what it printed', async () => {
+    expect(await run(script('echo out; echo err >&2; exit 3'))).toEqual({
+      ...{ exitCode: 3, signalCode: null, stdout: 'out\n', stderr: 'err\n' },
+    })
+    expect(await run(script('kill -TERM $$'))).toMatchObject({ exitCode: null, signalCode: 'SIGTERM' })
+    const { stdout } = await run(script('head -c 3000000 /dev/zero'))
+    expect(stdout.length).toBe(3_000_000)
+  })
+
+  test('leads a session, reads nothing, ignores and holds back no signal, and has no file but three', async () => {
+    const text =
+      'echo $$; cut -d " " -f 6 /proc/self/stat; cat; pwd; grep -E "Sig(Blk|Ign)" /proc/self/status'
+    const { stdout } = await run(script(text))
+    const [pid, session, folder, blocked, ignored] = stdout.split('\n')
+    expect([session, folder]).toEqual([pid, realpathSync(dir)])
+    // Two signals belong to the C library.
+    const signals = (line = '') => BigInt(`0x${line.split('\t')[1]}`) & ~0x1_8000_0000n
+    expect([signals(blocked), signals(ignored)]).toEqual([0n, 0n])
+    const files = (await run(script('ls /proc/$$/fd'))).stdout.split('\n').filter((fd) => Number(fd) > 2)
+    const inherited = execFileSync('/bin/sh', ['-c', 'ls /proc/$$/fd'], { encoding: 'utf8' }).split('\n')
+    expect(files.filter((fd) => !inherited.includes(fd))).toEqual([])
+  })
+
+  test('has its own variables and its arguments as they are', async () => {
+    const odd = ['', ' ', '$HOME', 'ä€😀', '\'"\\', '\n', '--', '*', 'x'.repeat(100_000)]
+    const { stdout } = await run(request(['printf', '%s|', ...odd]))
+    expect(stdout).toBe(odd.map((one) => `${one}|`).join(''))
+    const env = { PATH: process.env.PATH, EMPTY: '', NOT: undefined, ODD: 'a=b ä\n' }
+    const variables = await run(request(['env', '-0'], { env }))
+    expect(variables.stdout.split('\0').sort()).toEqual(
+      ['', 'EMPTY=', 'ODD=a=b ä\n', `PATH=${process.env.PATH}`].sort(),
+    )
+  })
+
+  test('is looked for in its own PATH, from its own folder', async () => {
+    mkdirSync(join(dir, 'bin'))
+    mkdirSync(join(dir, 'denied'))
+    program('bin/mine', '#!/bin/sh\necho mine "$@"\n')
+    writeFileSync(join(dir, 'denied/mine'), 'no program')
+    program('here', '#!/bin/sh\necho here\n')
+    const path = (PATH?: string) => ({ env: { PATH } })
+    expect((await run(request(['mine', '1'], path(join(dir, 'bin'))))).stdout).toBe('mine 1\n')
+    expect((await run(request(['mine'], path('no-such:denied:bin')))).stdout).toBe('mine\n')
+    expect((await run(request(['here'], path('/bin:')))).stdout).toBe('here\n')
+    expect((await run(request(['./here'], path('')))).stdout).toBe('here\n')
+    expect((await run(request(['echo', 'found'], path()))).stdout).toBe('found\n')
+    expect(await refusal(request(['mine'], path('/bin')))).toBe('ENOENT')
+    expect(await refusal(request(['mine'], path('denied')))).toBe('EACCES')
+  })
+
+  test('may be a script that does not say what runs it', async () => {
+    const file = program('plain', 'echo "$0" "$@"\n')
+    expect((await run(request([file, 'a b']))).stdout).toBe(`${file} a b\n`)
+  })
+
+  test('that cannot be started is told why, and leaves no file open', async () => {
+    const file = program('file', '')
+    chmodSync(file, 0o600)
+    await run(script('true'))
+    const before = openFiles()
+    expect(await refusal(request(['no-such-program']))).toBe('ENOENT')
+    expect(await refusal(request([join(dir, 'absent')]))).toBe('ENOENT')
+    expect(await refusal(request([file]))).toBe('EACCES')
+    expect(await refusal(script('true', { cwd: join(dir, 'absent') }))).toBe('ENOENT')
+    expect(await refusal(script('true', { cwd: file }))).toBe('ENOTDIR')
+    expect(await refusal(request(['true', 'x'.repeat(200_000)]))).toBe('E2BIG')
+    expect(await refusal(request(['true', 'a\0b']))).toBe('ERR_INVALID_ARG_VALUE')
+    expect(await refusal(request(['true', '\0'.repeat(100)]))).toBe('ERR_INVALID_ARG_VALUE')
+    expect(await refusal(script('true', { env: { A: 'a\0B=b' } }))).toBe('ERR_INVALID_ARG_VALUE')
+    expect(await refusal(script('true', { cwd: `${dir}\0` }))).toBe('ERR_INVALID_ARG_VALUE')
+    expect(openFiles()).toBe(before)
+  })
+
+  test('has ended when it has, whoever still holds its pipes', async () => {
+    const started = start(script('sleep 1000 & echo $!'))
+    if (started instanceof Promise) throw await started
+    const events: string[] = []
+    const closed = new Promise<void>((resolve) => started.once('close', resolve))
+    const printed = new Promise<string>((resolve) => started.stdout.once('data', resolve))
+    started.stderr.resume()
+    await new Promise<void>((resolve) => started.once('exit', resolve))
+    events.push('exit')
+    void closed.then(() => events.push('close'))
+    const sleeping = Number(await printed)
+    expect([events, existsSync(`/proc/${sleeping}`)]).toEqual([['exit'], true])
+    process.kill(sleeping, 'SIGKILL')
+    started.stdout.resume()
+    await closed
+  })
+
+  test('is one of many at once, and each end is its own', async () => {
+    const codes = Array.from({ length: 100 }, (_, i) => i)
+    const ends = await Promise.all(codes.map((code) => run(script(`exit ${code}`))))
+    expect(ends.map(({ exitCode }) => exitCode)).toEqual(codes)
+  })
+})
+
+describe.skipIf(ways.length === 1)('without a fork', () => {
+  test('an end whose signal was lost is seen all the same', async () => {
+    const listeners = process.listeners('SIGCHLD')
+    expect(listeners.length).toBeGreaterThan(0)
+    process.removeAllListeners('SIGCHLD')
+    onTestFinished(() => {
+      for (const listener of listeners) process.on('SIGCHLD', listener)
+    })
+    expect(await endOf(spawn(script('exit 4')))).toMatchObject({ exitCode: 4 })
+  })
+
+  test('a process stays as long as what it started runs, and no longer', () => {
+    const url = new URL('./spawn.ts', import.meta.url).href
+    const text = `import { spawn } from ${JSON.stringify(url)}
+      const one = spawn({ argv: ['/bin/sh', '-c', 'exec >&- 2>&-; sleep 0.2; exit 7'], env: {}, cwd: null })
+      one.stdout.resume(); one.stderr.resume()
+      one.once('exit', () => console.log(one.exitCode))`
+    const args = ['--input-type=module', '-e', text]
+    expect(execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 })).toBe('7\n')
+  })
+
+  test('a thread, where signals do not arrive, starts processes as Node does', () => {
+    const url = new URL('./spawn.ts', import.meta.url).href
+    const thread = `import(${JSON.stringify(url)}).then(({ spawn }) => {
+      const one = spawn({ argv: ['/bin/sh', '-c', 'exit 5'], env: {}, cwd: null })
+      one.stdout.resume(); one.stderr.resume()
+      one.once('exit', () => console.log(one.constructor.name, one.exitCode))
+    })`
+    const text = `import { Worker } from 'node:worker_threads'
+      new Worker(${JSON.stringify(thread)}, { eval: true })`
+    const args = ['--input-type=module', '-e', text]
+    expect(execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 })).toBe(
+      'ChildProcess 5\n',
+    )
+  })
+})

@@ -1,0 +1,54 @@
+/** Starts a process: the leader of a session of its own, with nothing to read and two pipes to write to. */
+import { spawn as spawnByNode } from 'node:child_process'
+import { once } from 'node:events'
+import type { Readable } from 'node:stream'
+import { PosixSpawn } from './posix-spawn.ts'
+
+export interface SpawnRequest {
+  /** A program, which is looked for in its own PATH, and its arguments. */
+  argv: readonly string[]
+  env: NodeJS.ProcessEnv
+  cwd: string | null
+}
+
+export interface SpawnedProcess {
+  readonly pid: number
+  readonly stdout: Readable
+  readonly stderr: Readable
+  /** Null until it has ended, and when a signal ended it. */
+  readonly exitCode: number | null
+  readonly signalCode: NodeJS.Signals | null
+  /** `close`: it has ended, and so have its pipes. */
+  once(event: 'exit' | 'close', listener: () => void): unknown
+}
+
+let posix: PosixSpawn | null | undefined
+
+/** A promise of why there is none. It has not been reaped before the next turn of the event loop. */
+export function spawn(request: SpawnRequest): SpawnedProcess | Promise<Error> {
+  if (posix === undefined) posix = PosixSpawn.load()
+  if (posix === null) return spawnWithNode(request)
+  try {
+    return posix.spawn(request)
+  } catch (error) {
+    return Promise.resolve(error as Error)
+  }
+}
+
+/** Slower, and everywhere. */
+export function spawnWithNode({ argv, env, cwd }: SpawnRequest): SpawnedProcess | Promise<Error> {
+  const [program = '', ...rest] = argv
+  try {
+    const child = spawnByNode(program, rest, {
+      ...{ env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] },
+      ...(cwd !== null && { cwd }),
+    })
+    const { pid, stdout, stderr } = child
+    if (pid !== undefined) return Object.assign(child, { pid })
+    const failed = once(child, 'error')
+    for (const pipe of [stdout, stderr]) pipe.destroy() // nobody else closes them
+    return failed.then(([error]) => error as Error)
+  } catch (error) {
+    return Promise.resolve(error as Error)
+  }
+}
