@@ -44,6 +44,12 @@ export const mapreduce: Benchmark = {
       digits: 0,
       compared: false,
     },
+    rssTimes: {
+      label: 'times the memory of the process with them',
+      better: 'lower',
+      digits: 2,
+      compared: false,
+    },
   },
   async run({ contender, quick }) {
     if (contender === 'gnu-parallel') {
@@ -51,7 +57,8 @@ export const mapreduce: Benchmark = {
       const items = Array.from({ length: ITEMS }, (_, i) => String(i))
       const once = () => secondsOf(() => run(parallel, ['-j', String(PARALLEL), 'true', ':::', ...items]))
       await once()
-      return { seconds: await once(), limitsPercent: 'none', limitsCpuPercent: 'none', moreMb: 'none' }
+      const seconds = await once()
+      return { seconds, limitsPercent: 'none', limitsCpuPercent: 'none', moreMb: 'none', rssTimes: 'none' }
     }
     const folder = await mkdtemp(join(tmpdir(), 'curfew-bench-mapreduce-'))
     try {
@@ -71,7 +78,10 @@ export const mapreduce: Benchmark = {
       const few = await pipeline.run(FEW, true, 'heap')
       const many = await pipeline.run(quick ? FEW * 10 : MANY, true, 'heap')
       const moreMb = many.heapMb - few.heapMb
-      return { seconds, limitsPercent: more('seconds'), limitsCpuPercent: more('cpuMs'), moreMb }
+      const rssTimes =
+        (await pipeline.run(quick ? FEW * 10 : MANY, true, 'cpu')).rssMb /
+        (await pipeline.run(FEW, true, 'cpu')).rssMb
+      return { seconds, limitsPercent: more('seconds'), limitsCpuPercent: more('cpuMs'), moreMb, rssTimes }
     } finally {
       await rm(folder, { recursive: true, force: true })
     }
@@ -82,6 +92,8 @@ interface Usage {
   seconds: number
   cpuMs: number
   heapMb: number
+  /** At most. */
+  rssMb: number
 }
 
 class Pipeline {
@@ -120,9 +132,9 @@ ${limits}  agent_template:
         maxBuffer: 2 ** 30,
       }),
     )
-    if (looksAt === null) return { seconds, cpuMs: 0, heapMb: 0 }
-    const { heap, cpu } = JSON.parse(await readFile(usage, 'utf8')) as { heap: number; cpu: number }
-    return { seconds, cpuMs: cpu, heapMb: heap / 2 ** 20 }
+    if (looksAt === null) return { seconds, cpuMs: 0, heapMb: 0, rssMb: 0 }
+    const { heap, cpu, rss } = JSON.parse(await readFile(usage, 'utf8')) as Record<string, number>
+    return { seconds, cpuMs: cpu!, heapMb: heap! / 2 ** 20, rssMb: rss! / 2 ** 10 }
   }
 }
 
@@ -133,7 +145,7 @@ const look = () => { gc(); heap = Math.max(heap, process.memoryUsage().heapUsed)
 if (process.env.BENCH_HEAP) setInterval(look, 500).unref()
 process.on('exit', () => {
   const { user, system } = process.cpuUsage()
-  writeFileSync(process.env.BENCH_USAGE, JSON.stringify({ heap, cpu: (user + system) / 1000 }))
+  writeFileSync(process.env.BENCH_USAGE, JSON.stringify({ heap, cpu: (user + system) / 1000, rss: process.resourceUsage().maxRSS }))
 })`
 
 async function secondsOf(work: () => Promise<unknown>): Promise<number> {

@@ -35,6 +35,7 @@ import type { Flags } from './options.ts'
 import { printJson } from './print.ts'
 import { planFolders } from './run-surroundings.ts'
 import { attachWorker, openEngine } from './run-to-end.ts'
+import { keepHeapSmall } from './small-heap.ts'
 import { handleOf } from './work-handle.ts'
 
 /** What changes meanwhile is shown with it. */
@@ -83,6 +84,7 @@ export interface WorkOnRun {
 /** Until it has ended, or a signal comes. */
 export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   const { config, folder, json, retryTimeouts } = options
+  keepHeapSmall()
   const randomness = new SystemRandomness()
   const display = openMapreduceDisplay(io, io.stderr)
   const times = { startedAt: io.clock.wall(), deadlineAt: null as number | null }
