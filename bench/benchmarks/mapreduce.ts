@@ -142,7 +142,7 @@ ${limits}  agent_template:
 const REPORT = `import { writeFileSync } from 'node:fs'
 let heap = 0
 const look = () => { gc(); heap = Math.max(heap, process.memoryUsage().heapUsed) }
-if (process.env.BENCH_HEAP) setInterval(look, 500).unref()
+if (process.env.BENCH_HEAP) setInterval(look, 200).unref()
 process.on('exit', () => {
   const { user, system } = process.cpuUsage()
   writeFileSync(process.env.BENCH_USAGE, JSON.stringify({ heap, cpu: (user + system) / 1000, rss: process.resourceUsage().maxRSS }))

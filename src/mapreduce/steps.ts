@@ -237,19 +237,20 @@ export class Steps {
     this.#host.running({ index, type: step.type, text, startedAt: this.#clock.wall(), limitMs })
     const started = { type: 'command_started', ...about, text, limitMs, source } as const
     if (limitMs === null) this.#note([started], null)
-    else this.#note([started], limitMs + STORE_AFTER_MS, this.#timeout(place, null, limit, 0))
+    else this.#note([started], limitMs + STORE_AFTER_MS, () => this.#timeout(place, null, limit, 0))
     let stoppedAt = 0
     const { graceMs } = model.map
     const fired = { timeout: null as StepTimeout | null }
     const overrun = (which: 'limit' | 'idle') => {
       stoppedAt = this.#clock.monotonic()
       const ownMs = Math.round(stoppedAt - at)
-      fired.timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, ownMs)
+      const timeout = this.#timeout(place, which === 'idle' ? idleMs! : null, limit, ownMs)
+      fired.timeout = timeout
       // Of what the limit is of: the command, or all of them.
-      const { type, message, source: by, limitMs: ms, elapsedMs } = fired.timeout
+      const { type, message, source: by, limitMs: ms, elapsedMs } = timeout
       const event = { ...about, timeoutType: type, limitMs: ms, elapsedMs, source: by, message }
       const ladderMs = graceMs + STORE_AFTER_MS + 1_000
-      this.#note([{ type: 'timeout_occurred', ...event }], ladderMs, fired.timeout, true)
+      this.#note([{ type: 'timeout_occurred', ...event }], ladderMs, () => timeout, true)
     }
     const end = await commands.run(
       { argv, env, cwd, limitMs, idleMs, graceMs, secrets, outputBytes: OUTPUT_BYTES, sweep: 'later' },
@@ -415,22 +416,21 @@ export class Steps {
     const leftMs = this.#leftMs()
     if (!budget || leftMs === null) return this.#note([], null)
     const whole = { ms: leftMs, source: budget.source, isWhole: true }
-    this.#note([], leftMs + STORE_AFTER_MS, this.#timeout(place, null, whole, 0))
+    this.#note([], leftMs + STORE_AFTER_MS, () => this.#timeout(place, null, whole, 0))
   }
 
   /** Not waited for: a command does not start later because somebody writes down that it does. */
-  #note(events: CommandEvent[], limitMs?: number | null, of?: StepTimeout, isTold = false): void {
+  #note(events: CommandEvent[], limitMs?: number | null, of?: () => StepTimeout, isTold = false): void {
     const { commands, monitoring } = this.#host
     const kept = monitoring ? events : []
     const isSame = limitMs === undefined || (limitMs === null && !this.#isLimited)
     if (kept.length === 0 && isSame) return
     if (limitMs !== undefined) this.#isLimited = limitMs !== null
-    const limitOf = of && notedLimit(of, isTold)
     void commands.note({
       events: kept,
       letters: [],
       ...(!isSame && { limitMs }),
-      ...(limitOf && { limitOf }),
+      ...(of && { limitOf: () => notedLimit(of(), isTold) }),
     })
   }
 }

@@ -1,7 +1,7 @@
 /** A running attempt as the worker sees it: the same for a handler in this process and for one in its own. */
 import type { ExtensionAnswer } from '../core/extension.ts'
 import type { Failure } from '../core/failure.ts'
-import type { Note } from '../core/note.ts'
+import type { Note, NotedLimit } from '../core/note.ts'
 import type { Progress, StopReason } from '../core/states.ts'
 
 export interface AttemptCallbacks {
@@ -13,7 +13,12 @@ export interface AttemptCallbacks {
 /** Of attempts that run commands. */
 export interface NoteCallback {
   /** Resolves when it is stored, or nobody wants it any more: with null, or with why its letters were refused. */
-  note(note: Note): Promise<string | null>
+  note(note: HeldNote): Promise<string | null>
+}
+
+/** A limit is described only when it is told: most commands end before. */
+export interface HeldNote extends Omit<Note, 'limitOf'> {
+  limitOf?: () => NotedLimit
 }
 
 export type AttemptEnd = { type: 'completed'; output: string } | { type: 'failed'; failure: Failure }

@@ -24,10 +24,15 @@ export interface SpawnedProcess {
 
 let posix: PosixSpawn | null | undefined
 
+/** For whoever has nothing to do, and knows that something will be started. */
+export function prepareSpawn(): void {
+  if (posix === undefined) posix = PosixSpawn.load()
+}
+
 /** A promise of why there is none. It has not been reaped before the next turn of the event loop. */
 export function spawn(request: SpawnRequest): SpawnedProcess | Promise<Error> {
-  if (posix === undefined) posix = PosixSpawn.load()
-  if (posix === null) return spawnWithNode(request)
+  prepareSpawn()
+  if (!posix) return spawnWithNode(request)
   try {
     return posix.spawn(request)
   } catch (error) {

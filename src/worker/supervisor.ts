@@ -13,6 +13,7 @@ import { CurfewError } from '../core/errors.ts'
 import type { Logger } from '../core/logger.ts'
 import { connectionOptions } from './node-options.ts'
 import { ProcessTable, startTimeOf } from './process-table.ts'
+import { prepareSpawn } from './spawn.ts'
 import type { FromSupervisor, Obituary, RegisteredAttempt, ToSupervisor } from './supervisor-messages.ts'
 
 export interface SupervisorOptions {
@@ -113,6 +114,7 @@ export class Supervisor {
       })
       const worker = { pid: process.pid, startTime: startTimeOf(process.pid) }
       sendTo(child, { type: 'watch', nodeId, worker, obituary })
+      prepareSpawn()
     })
   }
 

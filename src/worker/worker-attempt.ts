@@ -11,7 +11,7 @@ import type { Note } from '../core/note.ts'
 import type { Progress, Receipt, StopReason } from '../core/states.ts'
 import { Stopped } from '../core/task-errors.ts'
 import type { Assignment, Report, ReportAnswer } from '../wire/worker-port.ts'
-import type { AttemptCallbacks, AttemptEnd, NoteCallback, RunningAttempt } from './attempt.ts'
+import type { AttemptCallbacks, AttemptEnd, HeldNote, NoteCallback, RunningAttempt } from './attempt.ts'
 import { remainingMsOf } from './task-context.ts'
 
 /**
@@ -58,7 +58,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   #waitingBeat: Beat | null = null
   #beatTimer: Timer | null = null
   #beatAt = -Infinity
-  #waitingNote: { note: Note; stored: PromiseWithResolvers<string | null> } | null = null
+  #waitingNote: { note: HeldNote; stored: PromiseWithResolvers<string | null> } | null = null
   #noteTimer: Timer | null = null
   /** That are being stored. */
   #notes = 0
@@ -243,7 +243,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   }
 
   /** Held back a moment: a command that ends soon is told of together with its end. */
-  note({ events, limitMs, limitOf, letters }: Note): Promise<string | null> {
+  note({ events, limitMs, limitOf, letters }: HeldNote): Promise<string | null> {
     this.#waitingNote ??= {
       note: { events: [], letters: [] },
       stored: Promise.withResolvers<string | null>(),
@@ -270,11 +270,13 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     this.#noteTimer?.cancel()
     this.#noteTimer = null
     if (!waiting) return
-    const { note, stored } = waiting
+    const { stored } = waiting
+    const { events, letters, limitMs, limitOf } = waiting.note
+    const note: Note = { events, letters }
     // What has ended while it was held back needs no limit any more.
-    if (this.#hasEnded) {
-      delete note.limitMs
-      delete note.limitOf
+    if (!this.#hasEnded) {
+      if (limitMs !== undefined) note.limitMs = limitMs
+      if (limitOf) note.limitOf = limitOf()
     }
     this.#notes++
     void this.#report({ type: 'note', ...note }).then(async (answer) => {
