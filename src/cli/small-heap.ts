@@ -11,5 +11,5 @@ const KNOWN = /^v(22|24)\./
 export function keepHeapSmall(): void {
   if (!KNOWN.test(process.version)) return
   setFlagsFromString('--semi-space-growth-factor=1')
-  setFlagsFromString('--heap-growing-percent=50')
+  setFlagsFromString('--heap-growing-percent=20')
 }

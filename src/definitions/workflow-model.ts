@@ -104,6 +104,8 @@ export interface SynchronizationModel {
   failWith?: string
   /** It fires also when no branch arrives. Of compiled graphs alone. */
   firesEmpty?: boolean
+  /** False: what the branches give is not wanted, and not kept. Of compiled graphs alone. */
+  collects?: boolean
 }
 
 export interface TransitionModel {

@@ -30,13 +30,13 @@ export function tooManySteps(nodeId: string): Failure {
 }
 
 export function unreachable({ transition, scope, arrived }: Join): Failure {
-  const counts = `${arrived.size} of ${scope.branches.length} branches arrived, ${scope.failures} failed`
+  const counts = `${arrived.size} of ${scope.total} branches arrived, ${scope.failures} failed`
   const message = `the join at transition ${transition.id} can no longer be met: ${counts}`
   return { code: 'quorum_unreachable', message, retryable: false }
 }
 
 export function synchronizationTimedOut({ transition, scope, arrived, timeoutMs, rules }: Join): Failure {
-  const counts = `${arrived.size} of ${scope.branches.length} branches arrived`
+  const counts = `${arrived.size} of ${scope.total} branches arrived`
   const what =
     rules.onTimeout === 'fail'
       ? 'Synchronization timeout exceeded'

@@ -20,8 +20,8 @@ import {
   unreachable,
 } from './graph-failures.ts'
 import { GraphRoutes } from './graph-routes.ts'
-import type { Join, Membership, Origin, Token } from './graph-scope.ts'
-import { Branch, isLive, isOver, joinCounts, newToken, Scope } from './graph-scope.ts'
+import type { Branch, BranchSource, Join, Membership, Origin, Token } from './graph-scope.ts'
+import { allOf, isLive, isOver, joinCounts, newToken, Scope, withOne, withoutOne } from './graph-scope.ts'
 import type {
   GraphCommand,
   GraphEnd,
@@ -111,7 +111,7 @@ export class GraphRun {
     const token = newToken(this.tokens.length, node, origin)
     this.tokens.push(token)
     this.#hold(scopes)
-    for (const { branch } of scopes) branch.members.add(token)
+    for (const { branch } of scopes) branch.members = withOne(branch.members, token)
     this.#begin(token)
   }
 
@@ -207,7 +207,7 @@ export class GraphRun {
   #leave(token: Token, status: TokenStatus): void {
     token.status = status
     token.waits = 0
-    for (const { branch } of token.scopes) branch.members.delete(token)
+    for (const { branch } of token.scopes) branch.members = withoutOne(branch.members, token)
     this.#letGo(token)
   }
 
@@ -236,9 +236,9 @@ export class GraphRun {
       branch.failed = true
       scope.failures++
       if (status === 'timed_out') scope.timeouts++
-      for (const inner of [...branch.inner]) this.#close(inner, false)
+      for (const inner of allOf(branch.inner)) this.#close(inner, false)
       // One that has arrived keeps its vote.
-      for (const token of [...branch.members]) if (token.waits === 0) this.#setLate(token, false)
+      for (const token of allOf(branch.members)) if (token.waits === 0) this.#setLate(token, false)
       return
     }
     this.#finish({ status: 'failed', failure })
@@ -263,7 +263,7 @@ export class GraphRun {
     branch.settled = true
     scope.unsettled--
     scope.running--
-    for (const join of scope.joins) if (join.arrived.has(branch.index)) join.unsettled--
+    for (const join of scope.joins) join.settle(branch)
     this.#judge(scope)
     this.#startBranches(scope)
   }
@@ -275,28 +275,26 @@ export class GraphRun {
   /** To be opened; or why it cannot be. */
   #scope(transitions: readonly TransitionModel[], origin: Origin): Scope | Failure {
     const group = transitions[0]?.group as string
-    const branches: Branch[] = []
+    const sources: BranchSource[] = []
     for (const transition of transitions) {
-      const contexts = this.values.branches(transition, origin)
-      if (!Array.isArray(contexts)) return contexts
-      for (const context of contexts) {
-        const index = branches.length
-        branches.push(new Branch(index, transition, { ...context, index }))
-      }
+      const source = this.values.branches(transition, origin)
+      if (!('count' in source)) return source
+      sources.push(source)
     }
-    if (branches.length > MAX_BRANCHES) return tooManyBranches(group, branches.length)
+    const total = sources.reduce((sum, { count }) => sum + count, 0)
+    if (total > MAX_BRANCHES) return tooManyBranches(group, total)
     if (origin.scopes.length >= MAX_SCOPE_DEPTH) return tooDeep(group)
     if (origin.passed >= MAX_PASSED_NODES) return endless(transitions[0]?.to as string)
     const maxParallel = Math.min(...transitions.map((transition) => transition.maxParallel ?? Infinity))
-    return new Scope({ group, origin, branches, maxParallel, joins: this.plan.joins(group) })
+    return new Scope({ group, origin, sources, total, maxParallel, joins: this.plan.joins(group) })
   }
 
   #open(scope: Scope): void {
     if (this.end || isOver(scope.outer)) return
     this.scopes.push(scope)
-    for (const { branch } of scope.outer) branch.inner.add(scope)
+    for (const { branch } of scope.outer) branch.inner = withOne(branch.inner, scope)
     this.#hold(scope.outer)
-    if (scope.branches.length > 0) this.#startBranches(scope)
+    if (scope.total > 0) this.#startBranches(scope)
     else this.#todo.push(() => this.#openedEmpty(scope))
   }
 
@@ -308,10 +306,12 @@ export class GraphRun {
   }
 
   #startBranches(scope: Scope): void {
-    while (!scope.closed && scope.next < scope.branches.length && scope.running < scope.maxParallel) {
-      const branch = scope.branches[scope.next++] as Branch
+    while (!scope.closed && scope.running < scope.maxParallel) {
+      const branch = scope.begin()
+      if (branch === null) return
       scope.running++
-      const scopes = [...scope.outer, { scope, branch }]
+      // As long as it is, and no longer: there may be ten thousand.
+      const scopes = scope.outer.concat({ scope, branch })
       const { result, join, passed } = scope.origin
       this.#enter(this.#nodeAfter(branch.transition), { scopes, result, join, passed })
       if (this.end) return
@@ -392,11 +392,11 @@ export class GraphRun {
   #close(scope: Scope, stop: boolean): void {
     if (scope.closed) return
     scope.closed = true
-    for (const { branch } of scope.outer) branch.inner.delete(scope)
+    for (const { branch } of scope.outer) branch.inner = withoutOne(branch.inner, scope)
     for (const join of scope.joins) this.#timers.clear(join)
-    for (const { inner, members } of scope.branches.slice(0, scope.next)) {
-      for (const one of [...inner]) this.#close(one, stop)
-      for (const token of [...members]) this.#setLate(token, stop)
+    for (const { inner, members } of scope.branches) {
+      for (const one of allOf(inner)) this.#close(one, stop)
+      for (const token of allOf(members)) this.#setLate(token, stop)
     }
     this.#release(scope.outer)
   }

@@ -63,28 +63,23 @@ export interface Origin {
   readonly passed: number
 }
 
-/** A set with none or one in it for most of its life, of which there are many. */
-class FewOf<T extends object> {
-  #first: T | null = null
-  #others: Set<T> | null = null
+/** A set that has none or one in it for most of its life, and of which there are many. */
+export type Few<T extends object> = null | T | Set<T>
 
-  add(one: T): void {
-    if (this.#first === null || this.#first === one) this.#first = one
-    else this.#others = (this.#others ?? new Set()).add(one)
-  }
+export function withOne<T extends object>(few: Few<T>, one: T): Few<T> {
+  if (few === null || few === one) return one
+  return few instanceof Set ? few.add(one) : new Set([few, one])
+}
 
-  delete(one: T): void {
-    if (this.#first !== one) return void this.#others?.delete(one)
-    // In the order in which they were added.
-    const [next = null] = this.#others ?? []
-    this.#first = next
-    if (next) this.#others?.delete(next)
-  }
+export function withoutOne<T extends object>(few: Few<T>, one: T): Few<T> {
+  if (few instanceof Set) few.delete(one)
+  return few === one ? null : few
+}
 
-  *[Symbol.iterator](): Iterator<T> {
-    if (this.#first !== null) yield this.#first
-    yield* this.#others ?? []
-  }
+/** As they are now, in the order in which they were added. */
+export function allOf<T extends object>(few: Few<T>): T[] {
+  if (few === null) return []
+  return few instanceof Set ? [...few] : [few]
 }
 
 export class Branch {
@@ -93,9 +88,9 @@ export class Branch {
   readonly transition: TransitionModel
   context: JsonObject
   /** However deep. */
-  readonly members = new FewOf<Token>()
+  members: Few<Token> = null
   /** Scopes that are open inside it, however deep. */
-  readonly inner = new FewOf<Scope>()
+  inner: Few<Scope> = null
   /** Tokens in it that run, and scopes open in it. */
   live = 0
   /** Nothing of it runs any more. */
@@ -110,6 +105,15 @@ export class Branch {
     this.context = context
   }
 }
+
+/** The branches that one transition opens. Each is made when it begins: until then it is a number. */
+export interface BranchSource {
+  readonly transition: TransitionModel
+  readonly count: number
+  context(index: number): JsonObject
+}
+
+const NO_VALUES: JsonObject = {}
 
 export class Join {
   readonly scope: Scope
@@ -130,15 +134,27 @@ export class Join {
     this.transition = transition
   }
 
+  /** Nothing of the branch runs any more. */
+  settle(branch: Branch): void {
+    const arrival = this.arrived.get(branch.index)
+    if (!arrival) return
+    this.unsettled--
+    if (this.rules.collects ?? true) return
+    // Nobody will ask for them.
+    arrival.token.result = null
+    arrival.context = NO_VALUES
+    branch.context = NO_VALUES
+  }
+
   get rules(): SynchronizationModel {
     return this.transition.synchronization as SynchronizationModel
   }
 
   /** How long it waits from now on, its first arrival. */
   limitFor(largestMs: number | null): number | null {
-    const { branches, maxParallel } = this.scope
+    const { total, maxParallel } = this.scope
     const limit = synchronizationTimeout(this.transition, {
-      branches: branches.length,
+      branches: total,
       largestMs,
       maxParallel: maxParallel === Infinity ? null : maxParallel,
     })
@@ -157,10 +173,10 @@ export class Join {
     const { strategy } = this.rules
     const arrived = this.arrived.size
     const { pending } = this
-    if (strategy !== 'all' && arrived >= quorum(strategy, this.scope.branches.length)) return 'fire'
+    if (strategy !== 'all' && arrived >= quorum(strategy, this.scope.total)) return 'fire'
     if (strategy === 'all' && pending > 0) return 'wait'
     if (strategy === 'all' && arrived > 0) return 'fire'
-    if (strategy !== 'all' && arrived + pending >= quorum(strategy, this.scope.branches.length)) return 'wait'
+    if (strategy !== 'all' && arrived + pending >= quorum(strategy, this.scope.total)) return 'wait'
     if (this.rules.firesEmpty && pending === 0) return 'fire'
     return arrived > 0 || this.scope.failures > 0 ? 'unreachable' : pending > 0 ? 'wait' : 'empty'
   }
@@ -169,31 +185,50 @@ export class Join {
 export class Scope {
   readonly group: string
   readonly origin: Origin
-  readonly branches: readonly Branch[]
+  /** Those that have begun. */
+  readonly branches: Branch[] = []
+  readonly total: number
   readonly maxParallel: number
   readonly joins: readonly Join[]
   /** Branches that are held back or run. */
   unsettled: number
   running = 0
-  next = 0
   failures = 0
   /** Of the failures. */
   timeouts = 0
   closed = false
+  readonly #sources: readonly BranchSource[]
 
   constructor(parts: {
     group: string
     origin: Origin
-    branches: readonly Branch[]
+    sources: readonly BranchSource[]
+    total: number
     maxParallel: number
     joins: readonly TransitionModel[]
   }) {
     this.group = parts.group
     this.origin = parts.origin
-    this.branches = parts.branches
+    this.#sources = parts.sources
+    this.total = parts.total
     this.maxParallel = parts.maxParallel
-    this.unsettled = parts.branches.length
+    this.unsettled = this.total
     this.joins = parts.joins.map((transition) => new Join(this, transition))
+  }
+
+  /** The next one, or null: all have begun. */
+  begin(): Branch | null {
+    const index = this.branches.length
+    let before = 0
+    for (const { transition, count, context } of this.#sources) {
+      if (index < before + count) {
+        const branch = new Branch(index, transition, { ...context(index - before), index })
+        this.branches.push(branch)
+        return branch
+      }
+      before += count
+    }
+    return null
   }
 
   get outer(): readonly Membership[] {
@@ -208,8 +243,7 @@ export class Scope {
 
 /** `waitedFor`: branches that did not come in time. */
 export function joinCounts(join: Join, waitedFor: number): JoinCounts {
-  const { branches, timeouts } = join.scope
-  const expected = branches.length
+  const { total: expected, timeouts } = join.scope
   const arrived = join.arrived.size
   return { expected, arrived, missing: expected - arrived, timed_out: timeouts + waitedFor }
 }

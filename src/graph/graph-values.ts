@@ -11,7 +11,7 @@ import { evaluateExpression } from '../definitions/mapping.ts'
 import { runOutput, tooBig } from '../definitions/node-output.ts'
 import type { TransitionModel, WorkflowModel } from '../definitions/workflow-model.ts'
 import { tooManyBranches } from './graph-failures.ts'
-import type { Join, JoinCounts, Membership, Origin, Token } from './graph-scope.ts'
+import type { BranchSource, Join, JoinCounts, Membership, Origin, Token } from './graph-scope.ts'
 import type { GraphEnd } from './graph-types.ts'
 
 export class GraphValues {
@@ -79,7 +79,8 @@ export class GraphValues {
     scope,
     arrived,
   }: Join): { ok: true; value: unknown } | { ok: false; failure: Failure } {
-    const { merge } = rules
+    const { merge, collects = true } = rules
+    if (!collects) return { ok: true, value: null }
     const place = `transition ${transition.id}: merge`
     const values: { branch: number; value: unknown }[] = []
     for (const [branch, { token, context }] of arrived) {
@@ -110,11 +111,11 @@ export class GraphValues {
   }
 
   /** What each branch of a fan-out begins with. */
-  branches(transition: TransitionModel, origin: Origin): JsonObject[] | Failure {
+  branches(transition: TransitionModel, origin: Origin): BranchSource | Failure {
     const { foreach, spawnCount = 1 } = transition
     const outer = origin.scopes.at(-1)?.branch.context
     const base = (index: number): JsonObject => ({ index, ...(outer && { parent: outer }) })
-    if (!foreach) return Array.from({ length: spawnCount }, (_, i) => base(i))
+    if (!foreach) return { transition, count: spawnCount, context: base }
     const place = `transition ${transition.id}: foreach.collection`
     const evaluated = evaluateExpression(foreach.collection, this.variables(origin), place)
     if (!evaluated.ok) return evaluated.failure
@@ -125,6 +126,7 @@ export class GraphValues {
       return { code: 'not_a_list', message, retryable: false, details: { expression: foreach.collection } }
     }
     if (value.length > MAX_BRANCHES) return tooManyBranches(transition.id, value.length)
-    return value.map((item, i) => ({ ...base(i), item, [foreach.itemVar]: item }))
+    const context = (i: number): JsonObject => ({ ...base(i), item: value[i], [foreach.itemVar]: value[i] })
+    return { transition, count: value.length, context }
   }
 }

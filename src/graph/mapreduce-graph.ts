@@ -47,6 +47,7 @@ export function mapreduceGraph(model: MapreduceModel): WorkflowModel {
         late: 'cancel',
         failWith: 'result.stop',
         firesEmpty: true,
+        collects: false,
       },
     }
   })
