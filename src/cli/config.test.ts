@@ -179,7 +179,7 @@ describe('what is wrong is told with its place', () => {
     [
       'a duration without a unit',
       { env: { CURFEW_DRAIN: '30' } },
-      "CURFEW_DRAIN: '30' is not a valid duration: expected '90s', '5m', '1h30m', { minutes: 5 } or milliseconds",
+      "CURFEW_DRAIN: '30' is not a valid duration: its unit is missing, as in '30s' or '30m'",
     ],
     [
       'a duration without a unit in JSON',

@@ -50,6 +50,8 @@ function parse(duration: Duration, key: string): number {
 const EXPECTED = "expected '90s', '5m', '1h30m', { minutes: 5 } or milliseconds"
 
 function parseText(text: string, key: string): number {
+  if (/^\d+(\.\d+)?$/.test(text))
+    throw invalid(key, text, `its unit is missing, as in '${text}s' or '${text}m'`)
   let total = 0
   PART.lastIndex = 0
   while (PART.lastIndex < text.length) {
