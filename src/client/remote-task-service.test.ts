@@ -134,6 +134,44 @@ test('X5: the same request goes to the next manager, with the ids it had', async
   expect(counters).toMatchObject({ requests: 3, retries: 2, failures: 0 })
 })
 
+test('X5: requests that fail together all go to the next manager, and whatever comes then does too', async () => {
+  const asked: string[] = []
+  const answering = (name: string): Partial<ServiceImpl<typeof JobService>> => ({
+    get: ({ id }) => {
+      asked.push(`${name} ${id}`)
+      if (name === 'first') throw gone()
+      return {}
+    },
+  })
+  const { service, clock, counters } = setUp(answering('first'), answering('second'))
+  await inTime(clock, Promise.all(['t_1', 't_2', 't_3', 't_4'].map((id) => service.get(id))))
+  await inTime(clock, service.get('t_5'))
+  expect(asked.filter((one) => one.startsWith('first'))).toEqual([
+    'first t_1',
+    'first t_2',
+    'first t_3',
+    'first t_4',
+  ])
+  expect(asked.at(-1)).toBe('second t_5')
+  expect(counters).toMatchObject({ requests: 5, retries: 4, failures: 0 })
+})
+
+test('a watch that its reader leaves is over at the manager too', async () => {
+  const over = Promise.withResolvers<string>()
+  const { service } = setUp({
+    async *watch({ lastSequence }, { signal }) {
+      signal.addEventListener('abort', () => over.resolve('over'))
+      yield { lastSequence, work: { id: 't_1', status: 'running' } }
+      await over.promise
+    },
+  })
+  for await (const { work } of service.watch('t_1', 0, NEVER)) {
+    expect(work.status).toBe('running')
+    break
+  }
+  expect(await over.promise).toBe('over')
+})
+
 test.each([
   'not_found',
   'key_conflict',

@@ -7,7 +7,7 @@ import type { Client as RpcClient } from '@connectrpc/connect'
 import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
-import type { Clock, Randomness, Timer } from '../core/clock.ts'
+import type { Clock, Randomness } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
@@ -56,6 +56,7 @@ import type {
 import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
 import type { ClientCounters } from './client-counters.ts'
 import { choiceMessage, getLetter, listLetters } from './remote-dead-letters.ts'
+import { WatchConnection } from './watch-connection.ts'
 
 interface Parts {
   endpoints: readonly Endpoint[]
@@ -85,8 +86,6 @@ const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 
 const ANSWER_WITHIN_MS = 15_000
 /** How long a wait asks at a time; the server would end it soon after. */
 const WAIT_MS = 25_000
-/** A manager says something over a watch every five seconds. */
-const WATCH_SILENT_MS = 15_000
 /** Work whose manager cannot be reached for so long is given up on. */
 const ORPHANED_MS = 15_000
 
@@ -294,7 +293,7 @@ export class RemoteTaskService implements TaskService {
     let silentSince: number | null = null
     for (let tries = 0; ; tries++) {
       const manager = this.#managers[this.#current] as Manager
-      const connection = new Connection(this.#parts.clock, stop)
+      const connection = new WatchConnection(this.#parts.clock, stop)
       try {
         const { signal: cut } = connection
         for await (const message of manager.jobs.watch({ id, lastSequence: last }, { signal: cut })) {
@@ -309,7 +308,7 @@ export class RemoteTaskService implements TaskService {
           if (looks === shown && events.length === 0 && !(below || final || truncated)) continue
           shown = looks
           // Whoever takes their time with it is not the manager.
-          connection.close()
+          connection.pause()
           yield {
             ...{ work, events: events.map(eventFromWire), lastSequence: last },
             ...{ truncated, final, below },
@@ -321,7 +320,7 @@ export class RemoteTaskService implements TaskService {
       } catch (error) {
         if (signal.aborted) return
         silentSince ??= this.#parts.clock.monotonic()
-        await this.#afterFailure(error, { tries, silentSince, stop })
+        await this.#afterFailure(error, { asked: manager, tries, silentSince, stop })
         if (signal.aborted) return
       } finally {
         connection.close()
@@ -333,9 +332,15 @@ export class RemoteTaskService implements TaskService {
   /** Throws what is no use to try again; otherwise waits a little, and goes to the next manager. */
   async #afterFailure(
     error: unknown,
-    at: { tries: number; silentSince: number; until?: number | undefined; stop?: AbortSignal },
+    at: {
+      asked: Manager
+      tries: number
+      silentSince: number
+      until?: number | undefined
+      stop?: AbortSignal
+    },
   ): Promise<void> {
-    const { tries, silentSince, until = Infinity, stop = this.#closing.signal } = at
+    const { asked, tries, silentSince, until = Infinity, stop = this.#closing.signal } = at
     const fault = this.#faultOf(error)
     const { clock, randomness, counters } = this.#parts
     if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
@@ -346,7 +351,8 @@ export class RemoteTaskService implements TaskService {
     counters.retries++
     const delayMs = Math.min(backoffMs(BACKOFF, tries, randomness.next()), until - clock.monotonic())
     await sleep(clock, delayMs, stop)
-    this.#current = (this.#current + 1) % this.#managers.length
+    // Of several that failed together, one goes on for all.
+    if (this.#managers[this.#current] === asked) this.#current = (this.#current + 1) % this.#managers.length
   }
 
   /** Asks again until it is answered or the time is over, also while nobody answers. */
@@ -386,7 +392,12 @@ export class RemoteTaskService implements TaskService {
         }
         since ??= clock.monotonic()
         try {
-          await this.#afterFailure(error, { tries, silentSince: since, until: waiting?.until })
+          await this.#afterFailure(error, {
+            asked: manager,
+            tries,
+            silentSince: since,
+            until: waiting?.until,
+          })
         } catch (fault) {
           counters.failures++
           throw fault
@@ -408,33 +419,6 @@ export class RemoteTaskService implements TaskService {
       fields: { urls: this.#managers.map(({ endpoint }) => endpoint.url) },
       cause: error,
     })
-  }
-}
-
-/** A stream that is given up when nothing comes over it for longer than a manager is ever quiet. */
-class Connection {
-  readonly signal: AbortSignal
-  readonly #clock: Clock
-  readonly #silent = new AbortController()
-  #timer: Timer
-
-  constructor(clock: Clock, stop: AbortSignal) {
-    this.#clock = clock
-    this.signal = AbortSignal.any([stop, this.#silent.signal])
-    this.#timer = this.#arm()
-  }
-
-  heard(): void {
-    this.#timer.cancel()
-    this.#timer = this.#arm()
-  }
-
-  close(): void {
-    this.#timer.cancel()
-  }
-
-  #arm(): Timer {
-    return this.#clock.setTimer(WATCH_SILENT_MS, () => this.#silent.abort())
   }
 }
 

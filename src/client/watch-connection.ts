@@ -1,0 +1,38 @@
+/** The stream of a watch: given up when nothing comes over it for longer than a manager is ever quiet. */
+import type { Clock, Timer } from '../core/clock.ts'
+
+/** A manager says something over a watch every five seconds. */
+const WATCH_SILENT_MS = 15_000
+
+export class WatchConnection {
+  readonly signal: AbortSignal
+  readonly #clock: Clock
+  readonly #over = new AbortController()
+  #timer: Timer
+
+  constructor(clock: Clock, stop: AbortSignal) {
+    this.#clock = clock
+    this.signal = AbortSignal.any([stop, this.#over.signal])
+    this.#timer = this.#arm()
+  }
+
+  heard(): void {
+    this.#timer.cancel()
+    this.#timer = this.#arm()
+  }
+
+  /** Nobody listens for a while, and then `heard` goes on. */
+  pause(): void {
+    this.#timer.cancel()
+  }
+
+  /** Also for the manager: whoever stops reading does not end a stream by that alone. */
+  close(): void {
+    this.#timer.cancel()
+    this.#over.abort()
+  }
+
+  #arm(): Timer {
+    return this.#clock.setTimer(WATCH_SILENT_MS, () => this.#over.abort())
+  }
+}
