@@ -8,7 +8,7 @@ import { IdSource } from './core/id.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
 import type { Registry } from './definitions/workflow-names.ts'
 import type { ConnectionOptions } from './wire/http-client.ts'
-import { endpointOf } from './wire/http-client.ts'
+import { checkConnection, endpointOf } from './wire/http-client.ts'
 
 /** The same methods as an open engine has, and what this client has met. */
 export class ConnectedCurfew extends ConnectedClient {
@@ -27,10 +27,11 @@ export function connect(
 ): ConnectedCurfew {
   if (urls.length === 0)
     throw new CurfewError('invalid_option', 'Curfew.connect: at least one address is needed')
+  const checked = checkConnection(connection)
   const randomness = new SystemRandomness()
   const counters = newCounters()
   const service = new RemoteTaskService({
-    endpoints: urls.map((url) => endpointOf(url, connection)),
+    endpoints: urls.map((url) => endpointOf(url, checked)),
     ...{ clock: new SystemClock(), randomness, ids: new IdSource(randomness), counters },
   })
   return new ConnectedCurfew(service, registry, counters)

@@ -105,6 +105,21 @@ onEachWire(
       expect(await manager.workers()).toHaveLength(1)
     })
 
+    test('takes a token that was read from a file with its line end; one that is none is told at once', async ({
+      wire,
+    }) => {
+      const { tokens, listed } = tokensOf()
+      const manager = await wire.manager({ listen: { address: '127.0.0.1:0', tokens: listed } })
+      await wire.work(manager, { tasks: [echo], token: `${tokens.worker}\n` })
+      const client = await wire.connect(manager, { token: `${tokens.client}\r\n` })
+      expect(await (await client.schedule(echo, 1)).result()).toBe(1)
+      for (const token of ['two\nlines', 'k\u00e4se', Buffer.from(tokens.client) as never]) {
+        const none = { code: 'invalid_option', message: expect.not.stringContaining(String(token)) }
+        await expect(wire.connect(manager, { token })).rejects.toMatchObject(none)
+        await expect(wire.work(manager, { tasks: [echo], token })).rejects.toMatchObject(none)
+      }
+    })
+
     test('does not start on an address that strangers reach without tokens, and leaves nothing open', async ({
       wire,
     }) => {

@@ -6,7 +6,7 @@ import type { IdSource } from './core/id.ts'
 import type { Logger } from './core/logger.ts'
 import type { SystemRandomness } from './core/system-clock.ts'
 import type { ConnectionOptions } from './wire/http-client.ts'
-import { endpointOf } from './wire/http-client.ts'
+import { checkConnection, endpointOf } from './wire/http-client.ts'
 import type { CloseOptions } from './worker/closing.ts'
 import { Closing } from './worker/closing.ts'
 import { needProcesses } from './worker/command-task.ts'
@@ -58,7 +58,8 @@ export class WorkerProcess {
   }
 
   static async start(parts: WorkingParts): Promise<WorkerProcess> {
-    const { clock, logger, ids, registry, connection, randomness } = parts
+    const { clock, logger, ids, registry, randomness } = parts
+    const connection = checkConnection(parts.connection)
     const workerId = ids.next('n', clock.wall())
     const endpoints = parts.managers.map((url) => endpointOf(url, connection))
     const tasks = [...registry.tasks.values()]

@@ -15,9 +15,21 @@ export interface ConnectionOptions {
 export interface Endpoint {
   url: string
   transport: Transport
-  /** For whoever sends a request by hand. */
+  /** For whoever sends a request by hand; the path of `origin` ends with a slash. */
   request: { origin: URL; socketPath: string | undefined; agent: HttpAgent | HttpsAgent }
   close(): void
+}
+
+/** What may stand in a header. */
+const SENDABLE = /^[\x20-\x7e]*$/
+
+/** As it can be sent. A file that holds a token often ends with a line end. */
+export function checkConnection({ token, tls }: ConnectionOptions): ConnectionOptions {
+  if (token === undefined) return { tls }
+  const trimmed = typeof token === 'string' ? token.trim() : null
+  if (trimmed === null || !SENDABLE.test(trimmed))
+    throw new CurfewError('invalid_option', 'token: it is not a token, as curfew token create prints them')
+  return { token: trimmed, tls }
 }
 
 /** `http://host:port`, `https://…` or `unix:/path`. */
@@ -44,8 +56,11 @@ function parseUrl(url: string): { origin: URL; socketPath: string | undefined } 
     if (socketPath !== '') return { origin: new URL('http://localhost'), socketPath }
   }
   const parsed = URL.canParse(url) ? new URL(url) : null
-  if (parsed && ['http:', 'https:'].includes(parsed.protocol) && parsed.host !== '')
+  if (parsed && ['http:', 'https:'].includes(parsed.protocol) && parsed.host !== '') {
+    // A proxy may have it under a path, below which methods are looked for.
+    if (!parsed.pathname.endsWith('/')) parsed.pathname += '/'
     return { origin: parsed, socketPath: undefined }
+  }
   throw new CurfewError('invalid_option', `'${url.slice(0, 200)}' is no address of a manager`, {
     hint: 'Write http://HOST:PORT, https://HOST:PORT or unix:/PATH.',
   })

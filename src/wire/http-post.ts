@@ -9,6 +9,7 @@ import { request as httpsRequest } from 'node:https'
 import type { Clock } from '../core/clock.ts'
 
 export interface PostTarget {
+  /** Its path, if it has one, ends with a slash. */
   origin: URL | string
   socketPath: string | undefined
   agent?: HttpAgent | HttpsAgent
@@ -17,6 +18,7 @@ export interface PostTarget {
 }
 
 export interface PostRequest {
+  /** Below the origin: without a slash at its beginning. */
   path: string
   contentType: 'application/json' | 'application/proto'
   body: string | Uint8Array

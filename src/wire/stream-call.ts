@@ -33,7 +33,7 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
   const body = envelope(0, toBinary(method.input, create(method.input, message)))
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
     const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
-      new URL(`/${method.parent.typeName}/${method.name}`, origin),
+      new URL(`${method.parent.typeName}/${method.name}`, origin),
       {
         ...{ method: 'POST', agent, signal, ...(socketPath !== undefined && { socketPath }) },
         headers: {

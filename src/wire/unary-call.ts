@@ -33,7 +33,7 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
 ): Promise<MessageShape<Output>> {
   const body = message instanceof Uint8Array ? message : encode(method.input, message)
   return post(endpoint.request, {
-    ...{ path: `/${method.parent.typeName}/${method.name}`, contentType: 'application/proto', body },
+    ...{ path: `${method.parent.typeName}/${method.name}`, contentType: 'application/proto', body },
     ...{ maxAnswerBytes: MAX_ANSWER_BYTES, ...options },
   }).then(
     (answer) => answerOf(method.output, answer),

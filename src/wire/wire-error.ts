@@ -69,9 +69,10 @@ export function fromConnectError(error: unknown): CurfewError {
       cause: error,
     })
   }
-  const code = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')
-  // Of a stream that was refused nothing arrives but the status.
-  const bare = /^HTTP \d+$/.test(connect.rawMessage)
+  const known = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')
+  // Of a stream that was refused nothing arrives but the status, nor of what a proxy refuses.
+  const [bare, status = ''] = /^HTTP (\d+)$/.exec(connect.rawMessage) ?? []
+  const code = PROXY_CODES[status] ?? known
   const message = (bare ? PLAIN_MESSAGES[code] : undefined) ?? connect.rawMessage
   return new CurfewError(code, message, { cause: error })
 }
@@ -96,7 +97,11 @@ function isOfConnection({ cause }: Error): boolean {
 const PLAIN_MESSAGES: Record<string, string> = {
   unauthenticated: 'the manager wants a token that it knows',
   permission_denied: 'the role of this token may not do that',
+  too_big: 'a proxy before the manager does not let so large a request through',
 }
+
+/** The library takes them for something that passes. */
+const PROXY_CODES: Record<string, string> = { 413: 'too_big' }
 
 /** Of errors that come from the transport, and of refusals before a request was looked at. */
 const PLAIN_CODES: Partial<Record<Code, string>> = {

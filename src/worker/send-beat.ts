@@ -38,7 +38,7 @@ export async function sendBeat(target: BeatTarget, clock: Clock): Promise<SentBe
     const { status, bytes } = await post(
       { origin: href, socketPath, agent },
       {
-        ...{ path: '/curfew.v1.WorkerService/Beat', contentType: 'application/json', token },
+        ...{ path: 'curfew.v1.WorkerService/Beat', contentType: 'application/json', token },
         body: JSON.stringify({ workerId, draining }),
         ...{ clock, timeoutMs: ANSWER_WITHIN_MS, maxAnswerBytes: MAX_ANSWER_BYTES },
       },

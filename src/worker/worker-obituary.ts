@@ -32,7 +32,7 @@ async function tell(
   const { status } = await post(
     { origin: href, socketPath, tls },
     {
-      ...{ path: '/curfew.v1.WorkerService/Leave', contentType: 'application/json', token },
+      ...{ path: 'curfew.v1.WorkerService/Leave', contentType: 'application/json', token },
       body: JSON.stringify({ workerId, receipt: 'killed' }),
       ...{ clock: new SystemClock(), timeoutMs: ANSWER_WITHIN_MS, maxAnswerBytes: MAX_ANSWER_BYTES },
     },
