@@ -120,6 +120,26 @@ test('one that is refused does not take the others with it: they go alone, and i
   expect(new Set(sent.map(({ number }) => number)).size).toBe(8)
 })
 
+test('an agent is woken also when the reports that its wake was sent with are refused', async () => {
+  const recorder = recording()
+  const { sender, sent } = recorder
+  fill(recorder)
+  const bad = sender.report([done('bad')])
+  const wake = { agentId: 'g1', rootId: 'g1', token: 'r_1' }
+  sender.wake(wake)
+  sent[0]?.answer()
+  await expect.poll(() => sent.length).toBe(4)
+  sent[3]?.refuse(new Error('no such output'))
+  await expect.poll(() => sent.length).toBe(5)
+  expect(sent[4]).toMatchObject({ reports: [], turns: [], wakes: [wake] })
+  // What is refused alone is not sent again.
+  sent[4]?.refuse(new Error('for nobody'))
+  await expect.poll(() => sent.length).toBe(6)
+  expect(sent[5]).toMatchObject({ reports: [{ taskId: 'bad', type: 'failed' }], wakes: [] })
+  sent[5]?.answer()
+  expect(await bad).toEqual([{ type: 'accepted' }])
+})
+
 test('a note that is refused says so, and its attempt goes on', async () => {
   const { sender, sent } = recording()
   const noted = sender.report([{ taskId: 'a', token: 'r_1', type: 'note', events: [], letters: [] }])

@@ -109,7 +109,7 @@ export class ReportSender {
       answerAll(reports, answered.answers, ACCEPTED)
       answerAll(turns, answered.turns, STALE)
     } catch (error) {
-      await this.#oneByOne(reports, turns, error as Error)
+      await this.#oneByOne(reports, turns, wakes, error as Error)
     } finally {
       this.#underWay--
       this.#pump()
@@ -120,12 +120,16 @@ export class ReportSender {
   async #oneByOne(
     reports: readonly Part<Report, ReportAnswer>[],
     turns: readonly Part<TurnReport, TurnAnswer>[],
+    wakes: Batch['wakes'],
     error: Error,
   ): Promise<void> {
     if ((error as { code?: string }).code === 'closed') {
       for (const { call } of [...reports, ...turns]) call.refuse(error)
       return
     }
+    // An agent that is not woken waits for ever.
+    if (wakes.length > 0 && reports.length + turns.length > 0)
+      await this.#firstTaken([wakes], (them) => ({ wakes: them }))
     const alone =
       reports.length + turns.length === 1 && [...reports, ...turns].every(({ from, to }) => to - from === 1)
     for (const { call, from, to } of reports) {
