@@ -81,9 +81,14 @@ export async function withEngine<T>(
   }
 }
 
+/** Nobody has answered, or nobody who can. */
+export function isSilence(error: unknown): error is CurfewError {
+  return error instanceof CurfewError && LOST.includes(error.code)
+}
+
 /** The process that was asked has gone, or one has come; whatever there is now can be asked. */
 export async function isLost(io: Io, { via, gone }: Engine, error: unknown): Promise<boolean> {
-  if (!(error instanceof CurfewError) || !LOST.includes(error.code)) return false
+  if (!isSilence(error)) return false
   if (via === 'reader') return error.code === 'store_unavailable'
   if (via !== 'process') return false
   await sleep(io.clock, GONE_WITHIN_MS, gone)

@@ -5,6 +5,7 @@ import { sleep } from '../core/clock.ts'
 import type { TaskView, WatchView } from '../curfew.ts'
 import type { Display } from './display.ts'
 import type { Engine } from './find-engine.ts'
+import { isSilence } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { handleOf } from './work-handle.ts'
 import type { Snapshot } from './work-tree.ts'
@@ -146,7 +147,13 @@ async function draw(
     const from = clock.monotonic()
     if (sight.isNew && sight.latest) {
       sight.isNew = false
-      snapshot = await tree.look(sight.latest, () => clock.wall())
+      try {
+        snapshot = await tree.look(sight.latest, () => clock.wall())
+      } catch (error) {
+        // Whether nobody answers for good the watch finds out: it is more patient than a single question.
+        if (last || !isSilence(error)) throw error
+        sight.isNew = true
+      }
     }
     if (signal.aborted) return
     if (snapshot) display.show(snapshot)
