@@ -5,6 +5,7 @@ import path from 'node:path'
 import type { DescMethod } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { onEachWire, until } from '../scripts/acceptance/wire-world.ts'
+import { MAX_REFUSED_TOKENS } from './core/limits.ts'
 import { SystemRandomness } from './core/system-clock.ts'
 import { Curfew, createToken, findHolder, task, tokenText } from './curfew.ts'
 import { mayCall } from './wire/access.ts'
@@ -118,6 +119,19 @@ onEachWire(
         await expect(wire.connect(manager, { token })).rejects.toMatchObject(none)
         await expect(wire.work(manager, { tasks: [echo], token })).rejects.toMatchObject(none)
       }
+    })
+
+    test('tells whoever shows a token of nobody so, however often it does', async ({ wire }) => {
+      const { tokens, listed } = tokensOf()
+      const manager = await wire.manager({ listen: { address: '127.0.0.1:0', tokens: listed } })
+      const { token } = createToken('admin', new SystemRandomness())
+      const stranger = await wire.connect(manager, { token })
+      for (let i = 0; i <= MAX_REFUSED_TOKENS; i++)
+        await expect(stranger.list()).rejects.toMatchObject({ code: 'unauthenticated' })
+      const worker = await Curfew.work({ managers: manager.url as string, token, logger: wire.logger })
+      wire.atEnd(() => worker.close())
+      await expect(worker.attached()).rejects.toMatchObject({ code: 'unauthenticated' })
+      await wire.work(manager, { token: tokens.worker })
     })
 
     test('does not start on an address that strangers reach without tokens, and leaves nothing open', async ({

@@ -263,7 +263,8 @@ const CODES: Record<number, string> = {
   403: 'permission_denied',
   404: 'unimplemented',
   421: 'invalid_argument',
-  429: 'resource_exhausted',
+  // Only those who were not known are counted.
+  429: 'unauthenticated',
 }
 
 function refuse(response: ServerResponse, { status, code, message, headers }: Refusal, clock: Clock): void {
