@@ -4,6 +4,7 @@
  * second ends at once.
  */
 import type { Client } from '../client/client.ts'
+import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskView, WatchView, WorkerProcess } from '../curfew.ts'
@@ -13,7 +14,7 @@ import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
-import { connectManagers, findProcess, isLost, onceFree, openOwn } from './find-engine.ts'
+import { connectManagers, findProcess, isLost, lost, onceFree, openOwn } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Definitions } from './load-modules.ts'
@@ -42,6 +43,8 @@ export interface RunToEnd {
 const LISTEN_AFTER_MS = 500
 /** A process that is closing lets go of the store in this time. */
 const TAKE_WITHIN_MS = 15_000
+/** As long as a client waits for a manager that starts again. */
+const ATTACH_WITHIN_MS = 15_000
 
 export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
   const display = openDisplay(io, io.stderr)
@@ -151,15 +154,18 @@ async function after(engine: Engine, first: RunToEnd['first']): Promise<Engine> 
 /** What only this process can run is run here, whoever has the store. */
 export async function attachWorker(
   io: Io,
-  { addresses, via }: Engine,
+  engine: Engine,
   config: Config,
   { tasks, agents, workflows }: Definitions,
   only?: RunToEnd['only'],
 ): Promise<WorkerProcess | null> {
+  const { addresses, via, client } = engine
   // A manager gets a worker only from somebody who names modules; those in a file are meant for others.
   const isWorker =
     via === 'process' || (via === 'managers' && (only || config.origins.modules.from === 'flag'))
   if (!isWorker) return null
+  // A worker looks for its manager for ever: whether there is one a client finds out.
+  if (via === 'managers') await client.serverStatus()
   const { Curfew } = await import('../curfew.ts')
   const { concurrency, turns, allowPrivate, log } = config.settings
   const caller = via === 'managers' ? await callerOf(io, config) : {}
@@ -168,9 +174,27 @@ export async function attachWorker(
     ...{ http: { allowPrivate }, witness: true, logger: storeLogger(log) },
     ...(only && { queues: [only.queue], concurrency: only.concurrency }),
   })
-  // It announces the names that the definition refers to.
-  await worker.attached()
-  return worker
+  try {
+    // It announces the names that the definition refers to.
+    await attachedTo(io, engine, worker)
+    return worker
+  } catch (error) {
+    await worker.close()
+    throw error
+  }
+}
+
+/** Throws when whoever has the store goes, or does not take it up in time. */
+async function attachedTo(io: Io, engine: Engine, worker: WorkerProcess): Promise<void> {
+  const settled = new AbortController()
+  const signal = AbortSignal.any([engine.gone, settled.signal])
+  try {
+    const taken = worker.attached().then(() => true)
+    const givenUp = sleep(io.clock, ATTACH_WITHIN_MS, signal).then(() => false)
+    if (!(await Promise.race([taken, givenUp]))) throw lost(engine)
+  } finally {
+    settled.abort()
+  }
 }
 
 class Interrupt {

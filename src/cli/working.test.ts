@@ -3,10 +3,13 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { Curfew, task } from '../curfew.ts'
+import { loadConfig } from './config.ts'
+import { isLost } from './find-engine.ts'
 import { writeProject } from './fixtures/live.ts'
 import { curfew, TestIo } from './fixtures/test-io.ts'
 import { loadModules } from './load-modules.ts'
 import { main } from './program.ts'
+import { attachWorker } from './run-to-end.ts'
 
 let cwd: string
 let engine: Curfew
@@ -332,6 +335,29 @@ export const triple = task({ name: 'triple', timeout: '1m', run: async (n: numbe
     const { code, out } = await curfew(['run', 'triple.yml', '--module', 'more.ts', '--input', '5'], { cwd })
     expect([code, out]).toEqual([0, '15\n'])
     expect(await engine.workers()).toEqual([])
+  })
+
+  test('run with a module ends where no manager answers, as it does without', async () => {
+    const args = ['run', 'hang.yml', '--manager', 'http://127.0.0.1:1']
+    for (const modules of [[], ['--module', 'tasks.ts']])
+      expect(await errorOf(...args, ...modules)).toMatchObject({ exit: 1, code: 'unreachable' })
+  })
+
+  test('a worker whose process goes before it has taken it up is given up, and the process is lost', async () => {
+    const io = new TestIo({ cwd })
+    const config = await loadConfig(io, 'run', {})
+    const gone = new AbortController()
+    const nobody = { ...{ client: engine, via: 'process' as const, who: 'process 1', standsStill: false } }
+    const process = {
+      ...nobody,
+      addresses: [`unix:${cwd}/nobody.sock`],
+      gone: gone.signal,
+      close: async () => {},
+    }
+    const attaching = attachWorker(io, process, config, await loadModules(['tasks.ts'], cwd))
+    gone.abort()
+    await expect(attaching).rejects.toMatchObject({ code: 'unreachable', message: 'process 1 is gone' })
+    expect(await isLost(io, process, await attaching.catch((error: Error) => error))).toBe(true)
   })
 
   test('Ctrl-C cancels a run in the process that runs it', async () => {
