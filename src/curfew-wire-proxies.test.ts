@@ -1,6 +1,7 @@
-/** A proxy between workers, clients and their manager: under a path of its own, and with a limit of its own. */
+/** A proxy between workers, clients and their manager: under a path of its own, with a limit of its own, slow. */
 import { expect } from 'vitest'
 import { httpProxy } from '../scripts/acceptance/http-proxy.ts'
+import { tcpProxy } from '../scripts/acceptance/tcp-proxy.ts'
 import { onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import { task } from './curfew.ts'
 
@@ -44,6 +45,17 @@ onEachWire(
         message: expect.stringMatching(/proxy/),
       })
       expect(client.counters.retries).toBe(0)
+    })
+
+    test('may be slow: a worker waits for work that takes long to arrive', async ({ wire }) => {
+      const manager = await wire.manager()
+      const proxy = await tcpProxy(manager.url as string)
+      wire.atEnd(() => proxy.close())
+      await wire.work(proxy.url, { tasks: [echo] })
+      proxy.slow(10_000)
+      const { id } = await manager.schedule(echo, 'x'.repeat(70_000))
+      expect(await manager.task<string>(id).result({ timeout: '20s' })).toHaveLength(70_000)
+      expect(wire.log.filter(({ message }) => /no manager/.test(message))).toEqual([])
     })
   },
   ['file'],

@@ -12,6 +12,8 @@ export interface TcpProxy {
   cut(): void
   /** So many answers are not let through: their connections are cut instead. */
   cutAnswers(count: number): void
+  /** So much of what the manager says gets through in a second, on each connection. */
+  slow(bytesPerSecond: number): void
   /** New connections are cut as they come. */
   refuse(refusing: boolean): void
   close(): Promise<void>
@@ -24,6 +26,15 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
   let refusing = false
   let connections = 0
   let unheard = 0
+  let rate = Infinity
+  const drip = async (from: Socket, to: Socket, bytes: Buffer) => {
+    from.pause()
+    for (let at = 0; at < bytes.length && !to.destroyed; at += rate / 10) {
+      to.write(bytes.subarray(at, at + rate / 10))
+      await new Promise((resolve) => setTimeout(resolve, 100))
+    }
+    from.resume()
+  }
   const server = createServer((near) => {
     connections++
     if (refusing) return void near.resetAndDestroy()
@@ -43,6 +54,7 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
     }
     near.pipe(far)
     far.on('data', (bytes) => {
+      if (rate < Infinity) return void drip(far, near, bytes)
       if (unheard === 0) return void near.write(bytes)
       unheard--
       near.resetAndDestroy()
@@ -62,6 +74,9 @@ export async function tcpProxy(url: string): Promise<TcpProxy> {
     cut,
     cutAnswers: (count) => {
       unheard = count
+    },
+    slow: (bytesPerSecond) => {
+      rate = bytesPerSecond
     },
     refuse: (next) => {
       refusing = next

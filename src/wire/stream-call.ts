@@ -24,10 +24,13 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
     token,
     signal,
     fromBytes,
+    onBytes = () => undefined,
   }: {
     token: string | undefined
     signal: AbortSignal
     fromBytes(bytes: Buffer): Message
+    /** Also of a message that is not whole yet. */
+    onBytes?(): void
   },
 ): AsyncGenerator<Message> {
   const body = envelope(0, toBinary(method.input, create(method.input, message)))
@@ -50,7 +53,7 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
   })
   const { statusCode = 500, headers } = response
   if (statusCode !== 200 || headers['content-type'] !== STREAM_TYPE) throw await refusal(response)
-  for await (const { flags, bytes } of envelopes(response)) {
+  for await (const { flags, bytes } of envelopes(response, onBytes)) {
     if (flags === 0) yield fromBytes(bytes)
     else if (flags === endStreamFlag) {
       const { error } = endStreamFromJson(bytes)
@@ -61,11 +64,15 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
   throw new ConnectError('the stream was cut', Code.Unavailable)
 }
 
-async function* envelopes(response: IncomingMessage): AsyncGenerator<{ flags: number; bytes: Buffer }> {
+async function* envelopes(
+  response: IncomingMessage,
+  onBytes: () => void,
+): AsyncGenerator<{ flags: number; bytes: Buffer }> {
   let chunks: Buffer[] = []
   let size = 0
   let needed = ENVELOPE_BYTES
   for await (const chunk of response as AsyncIterable<Buffer>) {
+    onBytes()
     chunks.push(chunk)
     size += chunk.length
     if (size < needed) continue

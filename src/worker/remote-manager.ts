@@ -61,7 +61,7 @@ export interface RemoteManagerOptions {
 const RECONNECT: Backoff = { initialMs: 100, factor: 2, maxMs: 5_000, jitter: 1 }
 /** With work: a manager that is back within the orphan grace is found within it, and told of what was stopped within the lease. */
 const RECONNECT_WITH_WORK: Backoff = { ...RECONNECT, maxMs: 500 }
-/** A stream says something every second. */
+/** A stream says something every second, and every part of it counts: work may take longer to arrive. */
 const STREAM_SILENT_MS = 5_000
 /** A manager whose store is away answers late; the same number again waits for the same answer. */
 const ANSWER_WITHIN_MS = 15_000
@@ -244,7 +244,7 @@ export class RemoteManager implements ManagerPort {
     try {
       const signal = AbortSignal.any([stream.signal, this.#closing.signal])
       const { attach } = WorkerService.method
-      const options = { token: this.#options.token, signal, fromBytes: downFromBytes }
+      const options = { token: this.#options.token, signal, fromBytes: downFromBytes, onBytes: listen }
       for await (const down of callStream(endpoint, attach, this.#request(attached.hello, held), options)) {
         listen()
         this.#checkLease()
