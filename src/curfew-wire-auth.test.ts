@@ -7,6 +7,7 @@ import { expect } from 'vitest'
 import { onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import { MAX_REFUSED_TOKENS } from './core/limits.ts'
 import { SystemRandomness } from './core/system-clock.ts'
+import type { ListenOptions } from './curfew.ts'
 import { Curfew, createToken, findHolder, task, tokenText } from './curfew.ts'
 import { mayCall } from './wire/access.ts'
 import { ClusterService } from './wire/gen/curfew/v1/cluster_pb.ts'
@@ -230,6 +231,33 @@ onEachWire(
       for (const one of await Promise.allSettled(refused)) expect(one.status).toBe('rejected')
       expect((await client.serverStatus()).ready).toBe(true)
     })
+
+    test.runIf(hasOpenssl)(
+      'refuses certificates and keys that are none before anything is open',
+      async ({ wire }) => {
+        const { ca, server, client } = certificates(wire.folder, 'own')
+        const refused = (tls: NonNullable<ListenOptions['tls']>) =>
+          Curfew.open({ store: wire.store, listen: { address: '127.0.0.1:0', tls }, logger: wire.logger })
+        const not = (what: RegExp) => ({ code: 'invalid_option', message: expect.stringMatching(what) })
+        await expect(refused({ ...server, cert: 'none' })).rejects.toMatchObject(not(/^tls\.cert holds no/))
+        await expect(refused({ ...server, clientCa: '' })).rejects.toMatchObject(
+          not(/^tls\.clientCa holds no/),
+        )
+        await expect(refused({ ...server, key: client.key })).rejects.toMatchObject(
+          not(/tls\.key cannot be used/),
+        )
+        const url = 'https://127.0.0.1:1'
+        for (const [tls, what] of [
+          [{ ca: 'none' }, /^tls\.ca holds no/],
+          [{ ca, ...client, key: server.key }, /^tls cannot be used/],
+        ] as const) {
+          await expect(wire.connect(url, { tls })).rejects.toMatchObject(not(what))
+          await expect(wire.work(url, { tasks: [echo], tls })).rejects.toMatchObject(not(what))
+        }
+        // Nobody has the store.
+        await wire.manager()
+      },
+    )
   },
   ['file'],
 )

@@ -8,6 +8,7 @@ import { CurfewError } from './core/errors.ts'
 import { MAX_SOCKET_PATH_BYTES } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
 import type { Engine } from './manager/engine.ts'
+import { checkCertificates } from './wire/certificates.ts'
 import type { HttpServer, TlsOptions } from './wire/http-server.ts'
 import { checkListen, parseListen } from './wire/listen-rules.ts'
 import type { TokenEntry } from './wire/tokens.ts'
@@ -44,6 +45,7 @@ export function checkListening(listen: unknown): ListenOptions[] {
       )
     }
     checkListen({ address: parseListen(address), tokens: readTokens(tokens ?? []), tls })
+    checkCertificates(tls, ['cert', 'clientCa'])
     return options
   })
 }

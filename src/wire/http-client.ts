@@ -1,10 +1,12 @@
 /** Connections to a manager: over HTTP, HTTPS or a Unix socket. */
 import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
+import { createSecureContext } from 'node:tls'
 import type { Interceptor, Transport } from '@connectrpc/connect'
 import { createConnectTransport } from '@connectrpc/connect-node'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
+import { checkCertificates, unusable } from './certificates.ts'
 
 export interface ConnectionOptions {
   token?: string | undefined
@@ -25,6 +27,12 @@ const SENDABLE = /^[\x20-\x7e]*$/
 
 /** As it can be sent. A file that holds a token often ends with a line end. */
 export function checkConnection({ token, tls }: ConnectionOptions): ConnectionOptions {
+  checkCertificates(tls, ['ca', 'cert'])
+  try {
+    if (tls) createSecureContext(tls)
+  } catch (error) {
+    throw unusable('tls cannot be used', error)
+  }
   if (token === undefined) return { tls }
   const trimmed = typeof token === 'string' ? token.trim() : null
   if (trimmed === null || !SENDABLE.test(trimmed))

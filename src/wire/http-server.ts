@@ -3,7 +3,7 @@
  * passes the gatekeeper first. Owns the bounds on what a stranger may cost: sizes, times, connections.
  */
 import { chmodSync, rmSync } from 'node:fs'
-import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { IncomingMessage, RequestListener, Server, ServerOptions, ServerResponse } from 'node:http'
 import { createServer } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
@@ -22,6 +22,7 @@ import {
   MAX_REQUEST_MS,
 } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
+import { unusable } from './certificates.ts'
 import type { Refusal } from './gatekeeper.ts'
 import { Gatekeeper } from './gatekeeper.ts'
 import type { ListenAddress } from './listen-rules.ts'
@@ -123,19 +124,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     // Times are looked at this often, and not at all in between.
     connectionsCheckingInterval: Math.min(LOOK_EVERY_MS, requestMs),
   }
-  const server: Server = tls
-    ? createTlsServer(
-        {
-          ...{ ...limits, cert: tls.cert, key: tls.key },
-          ...(tls.clientCa !== undefined && {
-            ca: tls.clientCa,
-            requestCert: true,
-            rejectUnauthorized: true,
-          }),
-        },
-        handle,
-      )
-    : createServer(limits, handle)
+  const server: Server = tls ? createSecureServer(tls, limits, handle) : createServer(limits, handle)
   server.maxHeadersCount = MAX_HEADERS
   server.maxConnections = MAX_CONNECTIONS
   server.keepAliveTimeout = 75_000
@@ -155,6 +144,20 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       timer.cancel()
       if (address.type === 'unix') rmSync(address.path, { force: true })
     },
+  }
+}
+
+function createSecureServer(
+  { cert, key, clientCa }: TlsOptions,
+  limits: ServerOptions,
+  handle: RequestListener,
+): Server {
+  const callers =
+    clientCa === undefined ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true as const }
+  try {
+    return createTlsServer({ ...limits, cert, key, ...callers }, handle)
+  } catch (error) {
+    throw unusable('tls.cert and tls.key cannot be used', error)
   }
 }
 
