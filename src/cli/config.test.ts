@@ -252,6 +252,12 @@ describe('what is wrong is told with its place', () => {
     expect(told).toContain('curfew worker: modules are missing')
   })
 
+  test('what is wrong is not missing too', async () => {
+    const told = await problemOf({ user: 'worker', args: ['--manager', 'localhost:1', '--module', 'a.ts'] })
+    expect(told).toMatch(/^invalid_config: --manager: must be/)
+    expect(told).not.toContain('missing')
+  })
+
   test('an unknown variable that holds a secret is not shown', async () => {
     expect(await problemOf({ env: { CURFEW_TOKEN_SECRET: 'cft_very' } })).not.toContain('cft_very')
   })

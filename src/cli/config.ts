@@ -95,7 +95,7 @@ export async function loadConfig(
   const origins = {} as Record<SettingName, Origin>
   for (const name of SETTING_NAMES) {
     const read = reader.read(name, flags)
-    if (user !== 'all' && read.origin.from === 'default' && SETTINGS[name].requiredBy?.includes(user)) {
+    if (user !== 'all' && !read.isGiven && SETTINGS[name].requiredBy?.includes(user)) {
       reader.missing(name, user)
     }
     settings[name] = read.value
@@ -129,7 +129,7 @@ class SettingsReader {
   }
 
   /** Every layer is read, so that a mistake in one that does not count today is told too. */
-  read(name: SettingName, flags: Flags): Read {
+  read(name: SettingName, flags: Flags): Read & { isGiven: boolean } {
     const { key, env, kind, default: value } = SETTINGS[name] as Setting<unknown>
     const layers: (Read | null)[] = []
     if (name === 'modules' && flags.modules && flags.modules.length > 0) {
@@ -150,7 +150,10 @@ class SettingsReader {
         this.#guarded(`${origin.place}: ${key}`, origin, () => kind.fromValue(inFile, this.#fileSource)),
       )
     }
-    return layers.find((layer) => layer !== null) ?? { value, origin: { from: 'default', place: 'default' } }
+    const read = layers.find((layer) => layer !== null)
+    const byDefault = { value, origin: { from: 'default', place: 'default' } } as const
+    // One that is wrong is not missing.
+    return { ...(read ?? byDefault), isGiven: layers.length > 0 }
   }
 
   missing(name: SettingName, user: User): void {

@@ -18,6 +18,7 @@ import type { Io } from './io.ts'
 import { storeLogger } from './logger.ts'
 import type { Flags } from './options.ts'
 import { printable } from './plain-text.ts'
+import { maskUrl } from './setting-kind.ts'
 
 export interface Engine {
   readonly client: Client
@@ -149,7 +150,7 @@ export function placeOf(io: Io, { settings, origins }: Config): Place {
 export async function connectManagers(io: Io, managers: readonly string[], config: Config): Promise<Engine> {
   const { Curfew } = await import('../curfew.ts')
   const client = await Curfew.connect(managers, await callerOf(io, config))
-  const who = managers.join(', ')
+  const who = managers.map(maskUrl).join(', ')
   const close = () => client.close()
   return { client, via: 'managers', who, ...NOWHERE, addresses: managers, close }
 }

@@ -15,6 +15,7 @@ export interface ConnectionOptions {
 }
 
 export interface Endpoint {
+  /** For people, without its password. */
   url: string
   transport: Transport
   /** For whoever sends a request by hand; the path of `origin` ends with a slash. */
@@ -55,8 +56,12 @@ export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}):
     acceptCompression: [],
     binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
   })
-  return { url, transport, request: { origin, socketPath, agent }, close: () => agent.destroy() }
+  const shown = url.replace(PASSWORD, '$1:***@')
+  return { url: shown, transport, request: { origin, socketPath, agent }, close: () => agent.destroy() }
 }
+
+/** Up to the last @ before the path. */
+const PASSWORD = /^(https?:\/\/[^/?#@:]*):[^/?#]*@/i
 
 function parseUrl(url: string): { origin: URL; socketPath: string | undefined } {
   if (url.startsWith('unix:')) {
