@@ -47,6 +47,15 @@ onEachWire(
       expect(client.counters.retries).toBe(0)
     })
 
+    test('may not let a worker introduce itself: it is told, and does not ask for ever', async ({ wire }) => {
+      const manager = await wire.manager()
+      const { url, close } = await httpProxy(manager.url as string, {
+        refuse: (path) => (path.endsWith('/Attach') ? 413 : null),
+      })
+      wire.atEnd(close)
+      await expect(wire.work(url, { tasks: [echo] })).rejects.toMatchObject({ code: 'too_big' })
+    })
+
     test('may be slow: a worker waits for work that takes long to arrive', async ({ wire }) => {
       const manager = await wire.manager()
       const proxy = await tcpProxy(manager.url as string)

@@ -73,7 +73,7 @@ const BEAT_WITHIN_MS = 2_000
 /** It is refused itself, whatever it says: what it has to report is kept until somebody changes something. */
 const UNWELCOME = ['version_mismatch', 'unauthenticated', 'permission_denied']
 /** Trying to attach again will not help until somebody changes something. */
-const REFUSALS = [...UNWELCOME, 'invalid_request']
+const REFUSALS = [...UNWELCOME, 'invalid_request', 'too_big']
 
 interface Attached {
   hello: WorkerHello
