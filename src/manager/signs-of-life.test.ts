@@ -46,3 +46,30 @@ test('what goes wrong is told too', async () => {
   const stream = withSignsOfLife(source(), new VirtualClock(), 5_000, (last) => last)
   await expect(stream.next()).rejects.toThrow('broken')
 })
+
+test('one that is quiet for days keeps nothing of each time that it said so', async () => {
+  const clock = new VirtualClock()
+  const waiting = Promise.withResolvers<IteratorResult<string>>()
+  let listeners = 0
+  const { then } = waiting.promise
+  // biome-ignore lint/suspicious/noThenProperty: whoever listens is counted
+  waiting.promise.then = (...both) => {
+    listeners++
+    return Promise.prototype.then.apply(waiting.promise, both as Parameters<typeof then>) as never
+  }
+  const told: Promise<IteratorResult<string>>[] = [
+    Promise.resolve({ done: false, value: 'a' }),
+    waiting.promise,
+  ]
+  const source = { [Symbol.asyncIterator]: () => ({ next: () => told.shift() as (typeof told)[number] }) }
+  const heard: string[] = []
+  const reading = (async () => {
+    for await (const message of withSignsOfLife<string>(source, clock, 5_000, (last) => last))
+      heard.push(message)
+  })()
+  for (let i = 0; i < 10; i++) await clock.advance('5s')
+  expect(heard).toHaveLength(11)
+  expect(listeners).toBe(1)
+  waiting.resolve({ done: true, value: undefined })
+  await reading
+})

@@ -10,21 +10,32 @@ export async function* withSignsOfLife<T>(
   again: (last: T) => T,
 ): AsyncGenerator<T> {
   const iterator = source[Symbol.asyncIterator]()
+  const asked: { arrived: Promise<IteratorResult<T>> | null; wake(): void } = { arrived: null, wake() {} }
+  // Listened to once: a promise that stays open for days keeps something of everybody who does.
+  const ask = () => {
+    const next = iterator.next()
+    const tell = () => {
+      asked.arrived = next
+      asked.wake()
+    }
+    next.then(tell, tell)
+  }
   let last: T | null = null
   try {
-    for (let next = iterator.next(); ; ) {
+    for (ask(); ; ) {
       const over = new AbortController()
-      const quiet = sleep(clock, everyMs, over.signal).then(() => null)
-      const result = await Promise.race([next, quiet])
-      over.abort()
-      if (result === null) {
+      asked.wake = () => over.abort()
+      if (!asked.arrived) await sleep(clock, everyMs, over.signal)
+      if (!asked.arrived) {
         if (last !== null) yield again(last)
         continue
       }
+      const result = await asked.arrived
+      asked.arrived = null
       if (result.done) return
       last = result.value
       yield last
-      next = iterator.next()
+      ask()
     }
   } finally {
     await iterator.return?.()
