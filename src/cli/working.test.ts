@@ -306,6 +306,9 @@ describe('over an address', () => {
       const { out } = await overHttp('workers')
       expect(out).toMatch(/^ID +HOST +STATUS +RUNNING +QUEUES +RUNS +LABELS +SINCE\n/)
       expect((await overHttp('workers', '--label', 'zone=us', '--json')).json()).toEqual({ workers: [] })
+      expect((await overHttp('workers', '--label', 'zone=us')).err).toBe(
+        'Of 1 attached, no worker carries it.\n',
+      )
       expect((await overHttp('workers', '--label', 'zone')).code).toBe(2)
     } finally {
       await worker.close()
