@@ -91,7 +91,8 @@ export class PosixSpawn {
     const pipes: Pipe[] = []
     this.#lib.initActions(this.#actions)
     try {
-      pipes.push(this.#pipe(), this.#pipe())
+      pipes.push(this.#pipe())
+      pipes.push(this.#pipe()) // the first is known when this one fails
       this.#lib.addOpen(this.#actions, 0, '/dev/null', 0, 0)
       for (const [i, { write }] of pipes.entries()) this.#lib.addDup(this.#actions, write, i + 1)
       if (cwd !== null) this.#lib.addFolder(this.#actions, cwd)

@@ -139,6 +139,35 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
     expect(openFiles()).toBe(before)
   })
 
+  test('that finds no free file descriptor is told so, and one that finds them later starts', async () => {
+    const url = new URL('./spawn.ts', import.meta.url).href
+    const text = `import { closeSync, openSync, readdirSync } from 'node:fs'
+      import { ${start.name} as start } from ${JSON.stringify(url)}
+      const held = []
+      const hold = () => { try { while (true) held.push(openSync('/dev/null')) } catch {} }
+      const one = { argv: ['/bin/true'], env: {}, cwd: null }
+      const run = async () => {
+        const child = start(one)
+        if (child instanceof Promise) return (await child).code
+        child.stdout.resume(); child.stderr.resume()
+        return new Promise((resolve) => child.once('close', () => resolve(child.exitCode)))
+      }
+      const codes = [await run()]
+      const before = readdirSync('/proc/self/fd').length
+      for (let free = 0; free < 4; free++) {
+        hold()
+        for (let i = 0; i < free; i++) closeSync(held.pop())
+        codes.push(await run())
+      }
+      for (const fd of held) closeSync(fd)
+      codes.push(await run())
+      console.log(...codes, readdirSync('/proc/self/fd').length - before)`
+    const line = 'ulimit -n 64; exec "$@"'
+    const args = ['-c', line, 'sh', process.execPath, '--input-type=module', '-e', text]
+    const printed = execFileSync('/bin/sh', args, { encoding: 'utf8', timeout: 20_000 })
+    expect(printed).toBe('0 EMFILE EMFILE EMFILE EMFILE 0 0\n')
+  })
+
   test('has ended when it has, whoever still holds its pipes', async () => {
     const started = start(script('sleep 1000 & echo $!'))
     if (started instanceof Promise) throw await started

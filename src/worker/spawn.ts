@@ -51,7 +51,8 @@ export function spawnWithNode({ argv, env, cwd }: SpawnRequest): SpawnedProcess 
     const { pid, stdout, stderr } = child
     if (pid !== undefined) return Object.assign(child, { pid })
     const failed = once(child, 'error')
-    for (const pipe of [stdout, stderr]) pipe.destroy() // nobody else closes them
+    // Nobody else closes them. Without a free file descriptor there are none.
+    for (const pipe of [stdout, stderr] as (Readable | undefined)[]) pipe?.destroy()
     return failed.then(([error]) => error as Error)
   } catch (error) {
     return Promise.resolve(error as Error)
