@@ -10,7 +10,7 @@ import { closeSync, existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
-import { join, resolve } from 'node:path'
+import { isAbsolute } from 'node:path'
 import type { Readable } from 'node:stream'
 import { getSystemErrorName } from 'node:util'
 import { isMainThread } from 'node:worker_threads'
@@ -84,7 +84,7 @@ export class PosixSpawn {
   /** Throws what Node's own would report. */
   spawn({ argv, env, cwd }: SpawnRequest): SpawnedProcess {
     const [program = ''] = argv
-    if (cwd?.includes('\0')) throw invalid('the folder')
+    if ([program, env.PATH, cwd].some((text) => text?.includes('\0'))) throw invalid('a path')
     const variables = Object.entries(env).flatMap(([name, value]) =>
       value === undefined ? [] : [`${name}=${value}`],
     )
@@ -254,9 +254,10 @@ function search(
   if (program.includes('/')) return start(program)
   let errno: number = ENOENT
   for (const folder of (path ?? DEFAULT_PATH).split(':')) {
-    const file = join(folder || '.', program)
-    if (!existsSync(resolve(cwd ?? '.', file))) continue
-    const failed = start(file.includes('/') ? file : `./${file}`)
+    // Never made shorter: 'link/..' is not where the link is.
+    const file = `${folder || '.'}/${program}`
+    if (!existsSync(isAbsolute(file) || cwd === null ? file : `${cwd}/${file}`)) continue
+    const failed = start(file)
     if (failed === EACCES) errno = EACCES
     else if (failed !== ENOENT && failed !== ENOTDIR) return failed
   }

@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { temporaryFolder } from './fixtures/process-probe.ts'
@@ -116,6 +125,19 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
     expect(await refusal(request(['mine'], path('denied')))).toBe('EACCES')
   })
 
+  test('is looked for where the links of PATH and of its folder lead', async () => {
+    for (const folder of ['bin', 'real/bin', 'real/folder']) mkdirSync(join(dir, folder), { recursive: true })
+    program('bin/mine', '#!/bin/sh\necho wrong\n')
+    program('real/bin/mine', '#!/bin/sh\necho right\n')
+    program('real/bin/other', '#!/bin/sh\necho other\n')
+    const link = join(dir, 'link')
+    symlinkSync(join(dir, 'real/folder'), link)
+    expect((await run(request(['mine'], { env: { PATH: `${link}/../bin` } }))).stdout).toBe('right\n')
+    const fromLink = { env: { PATH: '../bin' }, cwd: link }
+    expect((await run(request(['mine'], fromLink))).stdout).toBe('right\n')
+    expect((await run(request(['other'], fromLink))).stdout).toBe('other\n')
+  })
+
   test('may be a script that does not say what runs it', async () => {
     const file = program('plain', 'echo "$0" "$@"\n')
     expect((await run(request([file, 'a b']))).stdout).toBe(`${file} a b\n`)
@@ -134,6 +156,8 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
     expect(await refusal(request(['true', 'x'.repeat(200_000)]))).toBe('E2BIG')
     expect(await refusal(request(['true', 'a\0b']))).toBe('ERR_INVALID_ARG_VALUE')
     expect(await refusal(request(['true', '\0'.repeat(100)]))).toBe('ERR_INVALID_ARG_VALUE')
+    expect(await refusal(request(['tr\0ue']))).toBe('ERR_INVALID_ARG_VALUE')
+    expect(await refusal(request(['true'], { env: { PATH: '/bin\0' } }))).toBe('ERR_INVALID_ARG_VALUE')
     expect(await refusal(script('true', { env: { A: 'a\0B=b' } }))).toBe('ERR_INVALID_ARG_VALUE')
     expect(await refusal(script('true', { cwd: `${dir}\0` }))).toBe('ERR_INVALID_ARG_VALUE')
     expect(openFiles()).toBe(before)
