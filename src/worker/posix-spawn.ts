@@ -82,8 +82,9 @@ export class PosixSpawn {
   }
 
   /** Throws what Node's own would report. */
-  spawn({ argv, env, cwd }: SpawnRequest): SpawnedProcess {
+  spawn({ argv, env, cwd: folder }: SpawnRequest): SpawnedProcess {
     const [program = ''] = argv
+    const cwd = folder || null
     if ([program, env.PATH, cwd].some((text) => text?.includes('\0'))) throw invalid('a path')
     const variables = Object.entries(env).flatMap(([name, value]) =>
       value === undefined ? [] : [`${name}=${value}`],
@@ -136,7 +137,7 @@ export class PosixSpawn {
 
   #follow(child: PosixProcess): PosixProcess {
     this.#running.set(child.pid, child)
-    if (this.#running.size === 1) this.#lookLater()
+    if (!this.#timer) this.#lookLater()
     return child
   }
 
@@ -148,16 +149,22 @@ export class PosixSpawn {
   }
 
   readonly #look = (): void => {
-    const ended: [PosixProcess, status: number | null][] = []
-    for (const child of this.#running.values()) {
-      const found = this.#lib.wait(child.pid, this.#answer, WNOHANG)
-      if (found === 0) continue
-      // Otherwise somebody else took its status: it has ended, and nobody knows how.
-      ended.push([child, found === child.pid ? this.#answer.readInt32LE(0) : null])
+    try {
+      // Not those that a listener starts meanwhile.
+      for (const child of [...this.#running.values()]) {
+        const found = this.#lib.wait(child.pid, this.#answer, WNOHANG)
+        if (found === 0) continue
+        this.#running.delete(child.pid)
+        // If a listener throws, the ends of the others are still there for the next look.
+        // Not found: somebody else took its status. It has ended, and nobody knows how.
+        child.end(found === child.pid ? this.#answer.readInt32LE(0) : null)
+      }
+    } finally {
+      if (this.#running.size === 0) {
+        this.#timer?.cancel()
+        this.#timer = null
+      }
     }
-    for (const [{ pid }] of ended) this.#running.delete(pid)
-    if (this.#running.size === 0) this.#timer?.cancel()
-    for (const [child, status] of ended) child.end(status)
   }
 }
 

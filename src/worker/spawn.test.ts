@@ -79,6 +79,7 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
     expect(await run(script('echo out; echo err >&2; exit 3'))).toEqual({
       ...{ exitCode: 3, signalCode: null, stdout: 'out\n', stderr: 'err\n' },
     })
+    expect((await run(script('pwd', { cwd: '' }))).stdout).toBe(`${process.cwd()}\n`)
     expect(await run(script('kill -TERM $$'))).toMatchObject({ exitCode: null, signalCode: 'SIGTERM' })
     const { stdout } = await run(script('head -c 3000000 /dev/zero'))
     expect(stdout.length).toBe(3_000_000)
@@ -225,6 +226,27 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
       for (const listener of listeners) process.on('SIGCHLD', listener)
     })
     expect(await endOf(spawn(script('exit 4')))).toMatchObject({ exitCode: 4 })
+  })
+
+  test('a listener that throws takes no end from anybody else', () => {
+    const url = new URL('./spawn.ts', import.meta.url).href
+    const text = `import { readFileSync } from 'node:fs'
+      import { spawn } from ${JSON.stringify(url)}
+      const thrown = []
+      process.on('uncaughtException', (error) => thrown.push(error.message))
+      const all = [0, 1, 2, 3].map((code) =>
+        spawn({ argv: ['/bin/sh', '-c', 'exit ' + code], env: {}, cwd: null }))
+      const codes = all.map((one, i) => new Promise((resolve) => one.once('exit', () => {
+        resolve(one.exitCode)
+        if (i === 1) throw new Error('no')
+      })))
+      // One look finds them all.
+      const isZombie = ({ pid }) => readFileSync('/proc/' + pid + '/stat', 'utf8').includes(') Z ')
+      while (!all.every(isZombie));
+      console.log(...(await Promise.all(codes)), ...thrown)`
+    const args = ['--input-type=module', '-e', text]
+    const printed = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 })
+    expect(printed).toBe('0 1 2 3 no\n')
   })
 
   test('a process stays as long as what it started runs, and no longer', () => {

@@ -8,6 +8,7 @@ export interface SpawnRequest {
   /** A program, which is looked for in its own PATH, and its arguments. */
   argv: readonly string[]
   env: NodeJS.ProcessEnv
+  /** Null or empty: that of this process. */
   cwd: string | null
 }
 
