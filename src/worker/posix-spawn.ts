@@ -57,9 +57,12 @@ export class PosixSpawn {
   /** Null where it cannot be used. */
   static load(): PosixSpawn | null {
     if (process.platform !== 'linux' || !MACHINES.includes(process.arch) || !isMainThread) return null
+    // Node knows what its permissions say of processes, and passes them on.
+    if (process.permission) return null
     try {
       const koffi = createRequire(import.meta.url)('koffi') as Koffi
-      return new PosixSpawn(koffi)
+      // Left out as an optional dependency, what is found may be another one of whoever uses this.
+      return koffi.version.startsWith('3.') ? new PosixSpawn(koffi) : null
     } catch {
       return null // not installed, not allowed to load, or a C library without what is needed
     }

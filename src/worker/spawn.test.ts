@@ -259,6 +259,21 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
     expect(execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 })).toBe('7\n')
   })
 
+  test.each([
+    ['a process whose permissions are limited', ['--permission', '--allow-fs-read=*', '--allow-addons'], ''],
+    ['another version of what calls C', [], "createRequire(url)('koffi').version = '2.0.0'"],
+  ])('%s leaves it to Node', (_, flags, first) => {
+    const url = JSON.stringify(new URL('./spawn.ts', import.meta.url).href)
+    const text = `import { createRequire } from 'node:module'
+      const url = ${url}
+      ${first}
+      const { PosixSpawn } = await import(new URL('./posix-spawn.ts', url))
+      console.log(PosixSpawn.load())`
+    const args = [...flags, '--input-type=module', '-e', text]
+    const printed = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000, stdio: 'pipe' })
+    expect(printed).toBe('null\n')
+  })
+
   test('a thread, where signals do not arrive, starts processes as Node does', () => {
     const url = new URL('./spawn.ts', import.meta.url).href
     const thread = `import(${JSON.stringify(url)}).then(({ spawn }) => {
