@@ -33,13 +33,15 @@ const ATTRIBUTES_BYTES = 1024
 const ACTIONS_BYTES = 256
 const SIGNALS_BYTES = 128
 const POINTER_BYTES = 8
+/** Linux takes 6 MiB of arguments and variables at most. What is refused anyway need not be kept in memory. */
+const MAX_STRINGS_BYTES = 8 * 1024 * 1024
 
 /** As execvp has it. */
 const DEFAULT_PATH = '/bin:/usr/bin'
 /** Between two looks at all processes, should the signal of an end be lost. */
 const LOOK_EVERY_MS = 1_000
 
-const { ENOENT, ENOTDIR, EACCES, ENOEXEC } = constants.errno
+const { ENOENT, ENOTDIR, EACCES, ENOEXEC, E2BIG } = constants.errno
 
 export class PosixSpawn {
   readonly #lib: ReturnType<typeof functionsOf>
@@ -249,6 +251,7 @@ class StringLists {
 
   #grow(bytes: number): void {
     if (this.#memory.length >= bytes) return
+    if (bytes > MAX_STRINGS_BYTES) throw systemError('spawn', E2BIG)
     this.#memory = Buffer.allocUnsafeSlow(2 * bytes)
     this.#address = BigInt(this.#koffi.address(this.#memory))
   }
@@ -286,6 +289,14 @@ function invalid(what: string): Error {
 function functionsOf(koffi: Koffi) {
   const lib = koffi.load(null)
   const native = (declaration: string): Native => lib.func(declaration)
+  /** Its answer is the number of an error, or 0. */
+  const checked = (declaration: string) => {
+    const call = native(declaration)
+    return (...args: unknown[]): void => {
+      const errno = call(...args)
+      if (errno !== 0) throw systemError('posix_spawn', errno)
+    }
+  }
   return {
     errno: () => koffi.errno(),
     pipe: native('int pipe2(void *fds, int flags)'),
@@ -293,17 +304,17 @@ function functionsOf(koffi: Koffi) {
     spawn: native(
       'int posix_spawn(void *pid, const char *file, void *actions, void *attributes, void *argv, void *env)',
     ),
-    initActions: native('int posix_spawn_file_actions_init(void *actions)'),
+    initActions: checked('int posix_spawn_file_actions_init(void *actions)'),
     destroyActions: native('int posix_spawn_file_actions_destroy(void *actions)'),
-    addOpen: native(
+    addOpen: checked(
       'int posix_spawn_file_actions_addopen(void *actions, int fd, const char *path, int flags, int mode)',
     ),
-    addDup: native('int posix_spawn_file_actions_adddup2(void *actions, int fd, int as)'),
-    addFolder: native('int posix_spawn_file_actions_addchdir_np(void *actions, const char *path)'),
-    initAttributes: native('int posix_spawnattr_init(void *attributes)'),
-    setFlags: native('int posix_spawnattr_setflags(void *attributes, short flags)'),
-    setSignalMask: native('int posix_spawnattr_setsigmask(void *attributes, void *signals)'),
-    setDefaultSignals: native('int posix_spawnattr_setsigdefault(void *attributes, void *signals)'),
+    addDup: checked('int posix_spawn_file_actions_adddup2(void *actions, int fd, int as)'),
+    addFolder: checked('int posix_spawn_file_actions_addchdir_np(void *actions, const char *path)'),
+    initAttributes: checked('int posix_spawnattr_init(void *attributes)'),
+    setFlags: checked('int posix_spawnattr_setflags(void *attributes, short flags)'),
+    setSignalMask: checked('int posix_spawnattr_setsigmask(void *attributes, void *signals)'),
+    setDefaultSignals: checked('int posix_spawnattr_setsigdefault(void *attributes, void *signals)'),
     fillSignals: native('int sigfillset(void *signals)'),
     emptySignals: native('int sigemptyset(void *signals)'),
   }

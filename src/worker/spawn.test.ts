@@ -228,6 +228,14 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
     expect(await endOf(spawn(script('exit 4')))).toMatchObject({ exitCode: 4 })
   })
 
+  test('arguments that no system takes are not kept in memory', async () => {
+    const argv = ['true', ...Array.from({ length: 400 }, () => 'x'.repeat(100_000))]
+    const before = process.memoryUsage().arrayBuffers
+    const error = (await spawn(request(argv))) as NodeJS.ErrnoException
+    expect(error.code).toBe('E2BIG')
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(20_000_000)
+  })
+
   test('a listener that throws takes no end from anybody else', () => {
     const url = new URL('./spawn.ts', import.meta.url).href
     const text = `import { readFileSync } from 'node:fs'
