@@ -2,6 +2,7 @@
 import { statSync } from 'node:fs'
 import { startTimeOf } from './process-table.ts'
 import type { TreeRoot } from './process-tree.ts'
+import { signalGroup } from './process-tree.ts'
 import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
 import { spawn } from './spawn.ts'
 
@@ -42,7 +43,9 @@ export function startProcess(request: SpawnRequest): StartedProcess | Promise<Co
     // It cannot have been reaped within this turn of the event loop, so this is its own start time.
     return { process: child, root: { pid, startTime: startTimeOf(pid) } }
   } catch (error) {
-    process.kill(pid, 'SIGKILL') // without its start time nobody could find it later
+    // Without its start time nobody could find it later. It may have started others by now.
+    signalGroup({ pid, startTime: null }, 'SIGKILL')
+    for (const pipe of [child.stdout, child.stderr]) pipe.destroy()
     return Promise.resolve(failed(error as Error))
   }
 }
