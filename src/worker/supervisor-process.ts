@@ -1,6 +1,8 @@
 /**
  * The program beside each worker process: it outlives its worker just long enough to end what that one left behind
- * and to tell (the obituary). The worker's death is the end of the channel.
+ * and to tell (the obituary). The worker's death is the end of the channel. It is also looked for: a process that the
+ * worker was starting holds the channel until its program runs, which may take long (a file system that does not
+ * answer). Such a one has no mark before, so the supervisor stays until the channel has ended.
  *
  * It lives in a session of its own, keeps nothing of its worker's open, does not heed SIGTERM, SIGINT or SIGHUP, and
  * exits as soon as there is nothing left to do.
@@ -34,6 +36,8 @@ const table = new ProcessTable(clock)
 const registered = new Map<number, RegisteredAttempt>()
 let watched: Extract<ToSupervisor, { type: 'watch' }> | null = null
 let closing = false
+/** All that was known was ended, and told. */
+let finished: Promise<void> | null = null
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, ignore)
 
@@ -50,14 +54,20 @@ process.on('message', (message: ToSupervisor) => {
   }
 })
 
-watchForStop()
+watchWorker()
 
 process.on('disconnect', () => {
-  finish().then(
+  const end = finished !== null ? finished.finally(endLatecomers) : finish()
+  end.then(
     () => process.exit(0),
     () => process.exit(1), // nobody is left to tell
   )
 })
+
+/** What the worker was starting when it died. */
+async function endLatecomers(): Promise<void> {
+  if (watched) await killMarked({ nodeId: watched.nodeId }, { clock, table })
+}
 
 async function finish(): Promise<void> {
   if (!watched || !(closing || (await workerIsGone(watched.worker)))) return
@@ -105,11 +115,12 @@ async function deliver(
   report: ObituaryReport,
 ): Promise<void> {
   const until = clock.monotonic() + OBITUARY_MS
-  clock.setTimer(OBITUARY_MS, () => process.exit(1))
+  const timer = clock.setTimer(OBITUARY_MS, () => process.exit(1))
   for (let tries = 0; ; tries++) {
     try {
       const { default: write } = (await import(obituary.module)) as { default: ObituaryWriter }
-      return await write(obituary.argument, report)
+      await write(obituary.argument, report)
+      return timer.cancel()
     } catch (error) {
       if (clock.monotonic() >= until) throw error
       await sleep(clock, backoffMs(OBITUARY_BACKOFF, tries, randomness.next()))
@@ -119,11 +130,20 @@ async function deliver(
 
 /**
  * A worker that is stopped (SIGSTOP) cannot end its attempts when its lease runs out, and theirs go on without it:
- * they are ended here before anybody else may start them again.
+ * they are ended here before anybody else may start them again. One that has been dead for a while left somebody who
+ * holds the channel.
  */
-function watchForStop(): void {
+function watchWorker(): void {
   let stoppedSince: number | null = null
+  let wasDead = false
   const look = () => {
+    const isDead = watched !== null && !isAlive(watched.worker.pid, watched.worker.startTime)
+    if (isDead && wasDead && process.connected) {
+      finished = finish()
+      finished.catch(ignore) // it is heard of when the channel ends
+      return
+    }
+    wasDead = isDead
     if (watched && registered.size > 0 && isStopped(watched.worker.pid)) {
       stoppedSince ??= clock.monotonic()
       if (clock.monotonic() - stoppedSince >= STOPPED_MS) {

@@ -1,7 +1,7 @@
 import type { ChildProcess } from 'node:child_process'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readlinkSync, rmSync } from 'node:fs'
+import { readdirSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -99,6 +99,41 @@ describe('a worker that dies', () => {
     for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.kill(supervisor, signal)
     process.kill(-(worker.pid as number), 'SIGKILL')
     expect((await obituary()).ended).toHaveLength(2)
+  })
+
+  test('takes it all along although a process that it was starting holds the channel, and that one later', async () => {
+    const at = (file: string) => JSON.stringify(new URL(file, import.meta.url).href)
+    const text = `import { spawn } from 'node:child_process'
+      import { readdirSync, readlinkSync, writeFileSync } from 'node:fs'
+      import { clock, SILENT } from ${at('./fixtures/process-probe.ts')}
+      import { commandEnvironment } from ${at('./marker.ts')}
+      import { startTimeOf } from ${at('./process-table.ts')}
+      import { Supervisor } from ${at('./supervisor.ts')}
+      const [nodeId] = process.argv.slice(1)
+      const supervisor = await Supervisor.start({ nodeId, clock, logger: SILENT, obituary: null })
+      const isSocket = (fd) => { try { return readlinkSync('/proc/self/fd/' + fd).startsWith('socket') } catch {} }
+      const channel = readdirSync('/proc/self/fd').map(Number).filter((fd) => fd > 2 && isSocket(fd))
+      const sleeps = spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' })
+      supervisor.register({ pid: sleeps.pid, startTime: startTimeOf(sleeps.pid), token: 'a_sleeps' })
+      // It gets its mark and lets go of the channel at the same time, as by an exec.
+      const marks = Object.entries(commandEnvironment({}, nodeId, 'a_starts')).map((pair) => pair.join('='))
+      const script = 'while [ ! -e go ]; do sleep 0.02; done; exec env "$@" sleep 1000 '
+      const close = channel.map((_, i) => i + 3 + '>&-').join(' ')
+      const stdio = ['ignore', 'ignore', 'ignore', ...channel]
+      const starts = spawn('sh', ['-c', script + close, 'sh', ...marks], { detached: true, stdio })
+      for (const [name, { pid }] of Object.entries({ starts, sleeps, running: supervisor }))
+        writeFileSync(name, String(pid))`
+    const args = ['--input-type=module', '-e', text, nodeId]
+    const worker = spawn(process.execPath, args, { cwd: dir, stdio: ['ignore', 'inherit', 'inherit'] })
+    const supervisor = await processIn(dir, 'running')
+    const [starts, sleeps] = await Promise.all(['starts', 'sleeps'].map((name) => processIn(dir, name)))
+    started.push({ close: () => starts?.alive() && process.kill(starts.pid, 'SIGKILL') })
+    worker.kill('SIGKILL')
+    await until('the end of what it had started', () => !sleeps?.alive())
+    expect([starts?.alive(), supervisor.alive()]).toEqual([true, true])
+    writeFileSync(join(dir, 'go'), '')
+    await until('the end of what it was starting', () => !starts?.alive())
+    await until('the supervisor to go', () => !supervisor.alive())
   })
 
   test('is told again until somebody has heard it', async () => {
