@@ -2,7 +2,8 @@
  * The program beside each worker process: it outlives its worker just long enough to end what that one left behind
  * and to tell (the obituary). The worker's death is the end of the channel. It is also looked for: a process that the
  * worker was starting holds the channel until its program runs, which may take long (a file system that does not
- * answer). Such a one has no mark before, so the supervisor stays until the channel has ended.
+ * answer). Such a one has no mark before: what is known is ended at once, that one when the channel ends, and only then
+ * can it be told that nothing is left.
  *
  * It lives in a session of its own, keeps nothing of its worker's open, does not heed SIGTERM, SIGINT or SIGHUP, and
  * exits as soon as there is nothing left to do.
@@ -36,8 +37,10 @@ const table = new ProcessTable(clock)
 const registered = new Map<number, RegisteredAttempt>()
 let watched: Extract<ToSupervisor, { type: 'watch' }> | null = null
 let closing = false
-/** All that was known was ended, and told. */
-let finished: Promise<void> | null = null
+/** Tokens of what had to be killed. */
+const killed = new Set<string>()
+/** Before the channel has ended. */
+let endedEarly: Promise<unknown> = Promise.resolve()
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, ignore)
 
@@ -57,17 +60,11 @@ process.on('message', (message: ToSupervisor) => {
 watchWorker()
 
 process.on('disconnect', () => {
-  const end = finished !== null ? finished.finally(endLatecomers) : finish()
-  end.then(
+  endedEarly.then(finish).then(
     () => process.exit(0),
     () => process.exit(1), // nobody is left to tell
   )
 })
-
-/** What the worker was starting when it died. */
-async function endLatecomers(): Promise<void> {
-  if (watched) await killMarked({ nodeId: watched.nodeId }, { clock, table })
-}
 
 async function finish(): Promise<void> {
   if (!watched || !(closing || (await workerIsGone(watched.worker)))) return
@@ -92,6 +89,7 @@ async function endEverything(nodeId: string): Promise<ObituaryReport> {
   const marked = entries?.filter(({ nodes }) => nodes.includes(nodeId)) ?? []
   const roots = new Map<string, RegisteredAttempt | null>()
   for (const { nodes, attempts } of marked) roots.set(attempts[nodes.indexOf(nodeId)] as string, null)
+  for (const token of killed) roots.set(token, null)
   for (const attempt of registered.values()) roots.set(attempt.token, attempt)
   const report: ObituaryReport = { nodeId, ended: [], left: [] }
   // Its worker has seen every end itself.
@@ -102,7 +100,8 @@ async function endEverything(nodeId: string): Promise<ObituaryReport> {
       const end = await (root
         ? killTree({ ...root, marker: { token } }, tools)
         : killMarked({ token }, tools))
-      if (end.gone) report.ended.push({ token, receipt: end.killed ? 'killed' : 'exited' })
+      if (end.killed) killed.add(token)
+      if (end.gone) report.ended.push({ token, receipt: killed.has(token) ? 'killed' : 'exited' })
       else report.left.push({ token, pids: end.left.map(({ pid }) => pid) })
     }),
   )
@@ -115,12 +114,11 @@ async function deliver(
   report: ObituaryReport,
 ): Promise<void> {
   const until = clock.monotonic() + OBITUARY_MS
-  const timer = clock.setTimer(OBITUARY_MS, () => process.exit(1))
+  clock.setTimer(OBITUARY_MS, () => process.exit(1))
   for (let tries = 0; ; tries++) {
     try {
       const { default: write } = (await import(obituary.module)) as { default: ObituaryWriter }
-      await write(obituary.argument, report)
-      return timer.cancel()
+      return await write(obituary.argument, report)
     } catch (error) {
       if (clock.monotonic() >= until) throw error
       await sleep(clock, backoffMs(OBITUARY_BACKOFF, tries, randomness.next()))
@@ -138,9 +136,8 @@ function watchWorker(): void {
   let wasDead = false
   const look = () => {
     const isDead = watched !== null && !isAlive(watched.worker.pid, watched.worker.startTime)
-    if (isDead && wasDead && process.connected) {
-      finished = finish()
-      finished.catch(ignore) // it is heard of when the channel ends
+    if (watched && isDead && wasDead) {
+      if (process.connected) endedEarly = endEverything(watched.nodeId)
       return
     }
     wasDead = isDead

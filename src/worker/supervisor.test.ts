@@ -109,21 +109,21 @@ describe('a worker that dies', () => {
       import { commandEnvironment } from ${at('./marker.ts')}
       import { startTimeOf } from ${at('./process-table.ts')}
       import { Supervisor } from ${at('./supervisor.ts')}
-      const [nodeId] = process.argv.slice(1)
-      const supervisor = await Supervisor.start({ nodeId, clock, logger: SILENT, obituary: null })
+      const [nodeId, obituary] = process.argv.slice(1)
+      const supervisor = await Supervisor.start({ nodeId, clock, logger: SILENT, obituary: JSON.parse(obituary) })
       const isSocket = (fd) => { try { return readlinkSync('/proc/self/fd/' + fd).startsWith('socket') } catch {} }
       const channel = readdirSync('/proc/self/fd').map(Number).filter((fd) => fd > 2 && isSocket(fd))
       const sleeps = spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' })
       supervisor.register({ pid: sleeps.pid, startTime: startTimeOf(sleeps.pid), token: 'a_sleeps' })
-      // It gets its mark and lets go of the channel at the same time, as by an exec.
+      // As by an exec: it has its mark when it lets go of the channel.
       const marks = Object.entries(commandEnvironment({}, nodeId, 'a_starts')).map((pair) => pair.join('='))
-      const script = 'while [ ! -e go ]; do sleep 0.02; done; exec env "$@" sleep 1000 '
       const close = channel.map((_, i) => i + 3 + '>&-').join(' ')
+      const script = 'while [ ! -e go ]; do sleep 0.02; done; exec env "$@" sh -c "exec ' + close + '; sleep 1000; :"'
       const stdio = ['ignore', 'ignore', 'ignore', ...channel]
-      const starts = spawn('sh', ['-c', script + close, 'sh', ...marks], { detached: true, stdio })
+      const starts = spawn('sh', ['-c', script, 'sh', ...marks], { detached: true, stdio })
       for (const [name, { pid }] of Object.entries({ starts, sleeps, running: supervisor }))
         writeFileSync(name, String(pid))`
-    const args = ['--input-type=module', '-e', text, nodeId]
+    const args = ['--input-type=module', '-e', text, nodeId, JSON.stringify(obituaryIn(dir))]
     const worker = spawn(process.execPath, args, { cwd: dir, stdio: ['ignore', 'inherit', 'inherit'] })
     const supervisor = await processIn(dir, 'running')
     const [starts, sleeps] = await Promise.all(['starts', 'sleeps'].map((name) => processIn(dir, name)))
@@ -131,8 +131,11 @@ describe('a worker that dies', () => {
     worker.kill('SIGKILL')
     await until('the end of what it had started', () => !sleeps?.alive())
     expect([starts?.alive(), supervisor.alive()]).toEqual([true, true])
+    expect(readIfThere(join(dir, 'obituary'))).toBeNull()
     writeFileSync(join(dir, 'go'), '')
-    await until('the end of what it was starting', () => !starts?.alive())
+    const { ended, left } = await obituary()
+    expect([left, starts?.alive()]).toEqual([[], false])
+    expect(ended).toContainEqual({ token: 'a_sleeps', receipt: 'killed' })
     await until('the supervisor to go', () => !supervisor.alive())
   })
 
