@@ -36,10 +36,12 @@ import { printJson } from './print.ts'
 import { planFolders } from './run-surroundings.ts'
 import { attachWorker, openEngine } from './run-to-end.ts'
 import { keepHeapSmall } from './small-heap.ts'
+import { takeTimedOutLetters } from './timed-out-letters.ts'
 import { handleOf } from './work-handle.ts'
 
 /** What changes meanwhile is shown with it. */
 const SHOW_AFTER_MS = 20
+const LEFT_SHOWN = 10
 
 export interface RunMapreduceOptions extends MapreduceValuesGiven {
   /** Its definition is as the file and the options of the call make it. */
@@ -115,12 +117,18 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     interrupt.abort()
   })
   const from = io.clock.monotonic()
+  const notes: string[] = []
   try {
-    const ended = await toItsEnd(io, run, { ...options, display, signal: interrupt.signal, times })
+    const first = async (client: Client) => {
+      await options.first?.(client)
+      const left = await takeTimedOutLetters(client, run)
+      if (left.length > 0) notes.push(leftText(left, run))
+    }
+    const ended = await toItsEnd(io, run, { ...options, first, display, signal: interrupt.signal, times })
     await run.settle()
     show()
     const ms = Math.round(io.clock.monotonic() - from)
-    const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes: [] })
+    const summary = summarize(run, { ...(ended ?? INTERRUPTED), ms, notes })
     const left = folder.record.retrying.length - run.untried
     if (ended && left > 0)
       summary.notes.push(`${left} items that timed out were not tried again: the map phase was over.`)
@@ -134,6 +142,12 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     if (folder.record.isStarted) folder.unlock()
     else folder.discard()
   }
+}
+
+function leftText(ids: readonly string[], { folder: { record }, jobId }: MapreduceRun): string {
+  const which = ids.length > LEFT_SHOWN ? `${ids.length} items` : ids.join(', ')
+  const letters = `curfew dlq list ${record.retryOf ?? jobId} --state all`
+  return `Timed out, and not tried again here, as others work or have worked on them, or gave them up: ${which}. See ${letters}`
 }
 
 type Ended = Pick<MapreduceSummary, 'status' | 'failure'>

@@ -241,9 +241,23 @@ export class MapreduceRun {
     this.folder.save()
   }
 
-  /** Items that timed out in an earlier session and have not been worked on since. */
+  /** Items that timed out in an earlier session, are to be worked on once more, and have not been since. */
+  get timedOutBefore(): string[] {
+    return this.folder.record.retrying.filter((id) => this.live.status(id) === 'timed_out')
+  }
+
+  /** Others have worked on them. */
+  leaveTimedOut(ids: readonly string[]): void {
+    if (ids.length === 0) return
+    const { record } = this.folder
+    const left = new Set(ids)
+    record.retrying = record.retrying.filter((id) => !left.has(id))
+    this.folder.save()
+  }
+
+  /** They are worked on now. */
   takeTimedOut(): string[] {
-    const ids = this.folder.record.retrying.filter((id) => this.live.status(id) === 'timed_out')
+    const ids = this.timedOutBefore
     for (const id of ids) this.live.forget(id)
     return ids
   }
