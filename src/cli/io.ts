@@ -10,6 +10,9 @@ export interface Output {
   readonly isTerminal: boolean
 }
 
+/** The last: the terminal was closed. */
+export type Signal = 'SIGINT' | 'SIGTERM' | 'SIGHUP'
+
 export interface Io {
   readonly stdout: Output
   readonly stderr: Output
@@ -22,21 +25,29 @@ export interface Io {
   readonly clock: Clock
   /** Aborts when nobody reads `stdout` any more: `curfew events --follow | head`. */
   readonly outputClosed: AbortSignal
-  /** Calls back with SIGINT or SIGTERM until the answer is called; with nobody listening they end the process. */
-  onSignal(listener: (signal: 'SIGINT' | 'SIGTERM') => void): () => void
+  /**
+   * Calls back with SIGINT or SIGTERM, or with those that are named, until the answer is called; with nobody listening
+   * they end the process.
+   */
+  onSignal(listener: (signal: Signal) => void, signals?: readonly Signal[]): () => void
   /** What a command ends with; see `exit-code.ts`. */
   exitCode: number
   /** Ends the process as it is, whatever still runs. */
   exitNow(code: number): void
 }
 
-/** The process itself. */
-export function processIo(): Io {
+/** The process itself. `lostOutput`: not all results could be written, for example on a full disk. */
+export function processIo(): Io & { readonly lostOutput: boolean } {
   const closed = new AbortController()
+  let lostOutput = false
   for (const stream of [process.stdout, process.stderr]) {
+    // Whatever runs goes on: it is not for a log to end it.
     stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EPIPE') throw error
-      closed.abort()
+      // A terminal that was closed answers with EIO.
+      if (error.code === 'EPIPE' || error.code === 'EIO') return closed.abort()
+      if (stream === process.stderr) return
+      lostOutput = true
+      if (process.stderr.writable) process.stderr.write(`error: stdout cannot be written: ${error.message}\n`)
     })
   }
   const output = (stream: NodeJS.WriteStream): Output => ({
@@ -57,9 +68,14 @@ export function processIo(): Io {
     },
     clock: new SystemClock(),
     outputClosed: closed.signal,
-    onSignal(listener) {
-      process.on('SIGINT', listener).on('SIGTERM', listener)
-      return () => void process.off('SIGINT', listener).off('SIGTERM', listener)
+    get lostOutput() {
+      return lostOutput
+    },
+    onSignal(listener, signals = ['SIGINT', 'SIGTERM']) {
+      for (const signal of signals) process.on(signal, listener)
+      return () => {
+        for (const signal of signals) process.off(signal, listener)
+      }
     },
     exitCode: 0,
     exitNow: (code) => process.exit(code),

@@ -10,9 +10,11 @@ const caches = process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache')
 enableCompileCache(path.join(caches, 'curfew', 'compiled'))
 const { main } = await import('./program.ts')
 
-process.exitCode = await main(process.argv.slice(2), processIo())
+const io = processIo()
+process.exitCode = await main(process.argv.slice(2), io)
 // A handler that ignores its signal would keep the process for ever; what was printed has to get out first.
 for (const stream of [process.stdout, process.stderr]) {
   if (stream.writable) await new Promise<void>((resolve) => stream.write('', () => resolve()))
 }
+if (io.lostOutput) process.exitCode ||= 1
 process.exit()

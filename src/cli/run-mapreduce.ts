@@ -111,11 +111,16 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
     },
   })
   const interrupt = new AbortController()
-  const ignore = io.onSignal(() => {
-    if (interrupt.signal.aborted) return io.exitNow(EXIT.interrupted)
-    display.note('Stopping what runs; the run can be resumed. Once more ends at once.')
-    interrupt.abort()
-  })
+  const ignore = io.onSignal(
+    (signal) => {
+      // The shell of a terminal that is closed sends it, and then the kernel does.
+      if (interrupt.signal.aborted && signal === 'SIGHUP') return
+      if (interrupt.signal.aborted) return io.exitNow(EXIT.interrupted)
+      display.note('Stopping what runs; the run can be resumed. Once more ends at once.')
+      interrupt.abort()
+    },
+    ['SIGINT', 'SIGTERM', 'SIGHUP'],
+  )
   const from = io.clock.monotonic()
   const notes: string[] = []
   try {
