@@ -123,7 +123,8 @@ async function takeChanges(repository: Repository, work: ItemWork, head: string)
   // Goes with the worktree, should this process die.
   const index = path.join(place.gitDir, `curfew-index-${work.jobId}-${work.itemId}`)
   const options = { isLong: true, env: { GIT_INDEX_FILE: index } }
-  const args = ['add', '--all', '--ignore-errors']
+  // Also files outside of a sparse checkout: git would leave them out.
+  const args = ['add', '--all', '--sparse', '--ignore-errors']
   try {
     // With its own index, files that were not touched need not be read, and what it staged by force is known.
     let added = (await copyIndex(work.gitDir, index)) ? await git.ask(place, args, options) : null

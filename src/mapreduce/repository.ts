@@ -49,7 +49,8 @@ export async function findRepository(git: Git, cwd: string): Promise<FoundReposi
     if (!(error instanceof CurfewError) || error.code !== 'git_not_found') throw error
     return { type: 'none', why: 'there is no git program on PATH' }
   }
-  const args = ['rev-parse', '--path-format=absolute', '--show-toplevel', '--git-common-dir', '--show-prefix']
+  const asked = ['--show-toplevel', '--git-common-dir', '--show-prefix']
+  const args = ['rev-parse', '--path-format=absolute', ...asked]
   const places = await git.ask({ cwd }, args)
   if (places.code !== 0) {
     // git has one exit code for all of this.
@@ -61,11 +62,20 @@ export async function findRepository(git: Git, cwd: string): Promise<FoundReposi
     throw gitFailed(args, places)
   }
   checkVersion(version)
-  const [top = '', commonDir = '', prefix = ''] = places.stdout.split('\n')
+  const lines = places.stdout.split('\n').slice(0, -1)
+  const [top = '', commonDir = '', prefix = ''] =
+    lines.length === asked.length ? lines : await oneByOne(git, cwd, asked)
   const repository = openRepository(git, { cwd: top }, commonDir)
   const head = await commitOf(repository, repository.main, 'HEAD')
   if (head === null) return { type: 'none', why: `the git repository ${top} has no commit yet` }
   return { type: 'found', repository, head, prefix: prefix.replace(/\/$/, '') }
+}
+
+/** Where a path holds a line break. */
+async function oneByOne(git: Git, cwd: string, asked: readonly string[]): Promise<string[]> {
+  const answers: string[] = []
+  for (const one of asked) answers.push(await git.run({ cwd }, ['rev-parse', '--path-format=absolute', one]))
+  return answers
 }
 
 export function openRepository(git: Git, main: GitPlace, commonDir: string): Repository {

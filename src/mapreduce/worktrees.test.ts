@@ -87,6 +87,18 @@ test('E4: what was committed and changed is kept in one commit, but for files th
   expect(repository.worktrees()).toEqual([])
 })
 
+test('E4: in a sparse checkout what lies outside of it is kept too, and nothing counts as deleted', async () => {
+  for (const folder of ['inside', 'outside']) repository.write(`${folder}/file.txt`, folder)
+  repository.commit('Two folders')
+  repository.git('sparse-checkout', 'set', 'inside')
+  const folders = await repository.open()
+  const { path: folder } = await folders.create('item-1')
+  expect(existsSync(path.join(folder, 'outside'))).toBe(false)
+  repository.write('outside/new.txt', 'new', folder)
+  const { kept } = await folders.remove('item-1', { keep: true })
+  expect(kept).toMatchObject({ changedFiles: ['outside/new.txt'], incomplete: null })
+})
+
 test('a change within the tick in which the index was written, of the same length, is not overlooked', async () => {
   repository.git('config', 'core.trustCtime', 'false')
   const folders = await repository.open()
@@ -192,6 +204,16 @@ test('a run that began in a repository does not go on without it', async () => {
   })
   const foreign = base.replace(/./g, '1')
   await expect(repository.open({ base: foreign })).rejects.toMatchObject({ code: 'base_gone' })
+})
+
+test('a line break in the name of a folder of the repository is a part of it', async () => {
+  const folder = 'two\nlines'
+  repository.write(`${folder}/a.txt`, 'a')
+  repository.commit('A strange name')
+  const folders = await repository.open({ cwd: path.join(repository.top, folder) })
+  const item = await folders.create('item-1')
+  expect(path.basename(item.path)).toBe(folder)
+  expect(readdirSync(item.path)).toEqual(['a.txt'])
 })
 
 test('hooks do not run, and a repository of the environment is not mistaken for ours', async () => {
