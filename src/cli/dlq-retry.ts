@@ -3,9 +3,9 @@ import { Command } from 'commander'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { IdSource } from '../core/id.ts'
-import { MAX_CONCURRENCY } from '../core/limits.ts'
+import { MAX_CONCURRENCY, MAX_NAMED_ITEMS } from '../core/limits.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
-import type { DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
+import type { DeadLetter, DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
 import { addSettings, loadConfig } from './config.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
 import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
@@ -51,12 +51,30 @@ Refused (exit 1) while another retry works on one of them. Otherwise it exits as
       const engine = await findEngine(io, config, 'write')
       const { deadLetters } = engine.client
       const claim = async () =>
-        deadLetters.claim(jobId, { ...(await withItems(io, deadLetters, jobId, choice)), retryId })
+        claimAll(deadLetters, jobId, retryId, await withItems(io, deadLetters, jobId, choice))
       const letters = await claim().finally(() => engine.close())
       const json = flags.json === true
       await retryLetters(io, { jobId, letters, retryId, flags: { ...rest, ...maxParallel }, json })
     },
   )
+}
+
+/** However many are named. */
+async function claimAll(
+  deadLetters: DeadLetters,
+  jobId: string,
+  retryId: string,
+  choice: DeadLetterChoiceOptions,
+): Promise<DeadLetter[]> {
+  const { itemIds = [] } = choice
+  const first = { ...choice, ...(itemIds.length > 0 && { itemIds: itemIds.slice(0, MAX_NAMED_ITEMS) }) }
+  let letters = await deadLetters.claim(jobId, { ...first, retryId })
+  for (let from = MAX_NAMED_ITEMS; from < itemIds.length; from += MAX_NAMED_ITEMS) {
+    const some = { ...choice, itemIds: itemIds.slice(from, from + MAX_NAMED_ITEMS) }
+    // With those before: it answers all that the run has.
+    letters = await deadLetters.claim(jobId, { ...some, retryId })
+  }
+  return letters
 }
 
 /** Without its item there is nothing to work on: such a letter is not taken. */

@@ -265,4 +265,16 @@ describe('dlq retry', () => {
     const left = await document('show', JOB, 'item-0')
     expect(left).toMatchObject({ state: 'open', eligible: false, retryId: null })
   })
+  test('H2: takes all others beside one that was too large, also where they are more than can be named', async () => {
+    const others = Array.from({ length: 1_100 }, (_, i) => letter(`item-${i + 100}`, FAILED))
+    await put([letter('item-0', { ...FAILED, eligible: false }), ...others])
+    await mkdir(path.join(cwd, 'runs', JOB), { recursive: true })
+    await writeFile(path.join(cwd, 'runs', JOB, 'run.json'), '{}')
+    const io = await curfew(['dlq', 'retry', JOB, '--json'], { cwd, env: { CURFEW_STATE_DIR: cwd } })
+    // What it was started with is of no known format: that is found out when they are taken.
+    expect(io.err).toContain('unknown_format')
+    const { letters } = await document<{ letters: { retryId: string | null }[] }>('list', '--limit', '1000')
+    expect(letters.filter(({ retryId }) => retryId === null)).toHaveLength(1)
+    expect(letters).toHaveLength(1_000)
+  })
 })
