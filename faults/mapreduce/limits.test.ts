@@ -32,6 +32,24 @@ async function eventsOf(world: World, { jobId }: Summary, id = 'item-0'): Promis
 const typesOf = (events: StoredItem['events']) => events.map(({ type }) => type)
 
 describe('the limit of the agent', () => {
+  test.concurrent('J2: it is kept while another item has printed nothing but line breaks', async ({
+    world,
+  }) => {
+    const breaks = 'head -c 130000 /dev/zero | tr "\\0" "\\n"; echo tea; echo'
+    const ran = await world.run({
+      map: {
+        ...{ input: { items: ['slow', 'breaks'] }, agent_timeout_secs: 2, timeout_config: SHORT_GRACE },
+        agent_template: [
+          { shell: 'sleep 1', when: 'item == "breaks"' },
+          { shell: breaks, when: 'item == "breaks"', capture: 'tea' },
+          { shell: HANG, when: 'item == "slow"' },
+        ],
+      },
+    })
+    expect(onlyTimeout(summaryOf(ran))).toMatchObject({ itemId: 'item-0' })
+    expect(ran.json?.counts).toMatchObject({ successful: 1, timedOut: 1 })
+  })
+
   test.concurrent('A1: agent_timeout_secs stops one item and leaves the other alone', async ({ world }) => {
     const ran = await world.run({
       map: {

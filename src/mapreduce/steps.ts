@@ -16,6 +16,7 @@ import { SHELL_TYPE } from '../definitions/mapreduce-model.ts'
 import { compileShell, renderArgument, shellVariables } from '../definitions/step-template.ts'
 import type { CommandEnd } from '../worker/command.ts'
 import type { AttemptCommands } from '../worker/command-task.ts'
+import { capturedText } from './captured-text.ts'
 import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
 import { failureValue, firstLine, isKilledLate, notedLimit, shown, whyNotTold } from './step-records.ts'
 
@@ -145,7 +146,7 @@ export class Steps {
   }
 
   #capture(name: string, stdout: string): void {
-    const text = stdout.replace(/[\r\n]+$/, '')
+    const text = capturedText(stdout)
     this.captures[name] = text
     this.#host.values[name] = text
   }
