@@ -41,6 +41,7 @@ const CODES: Record<string, number> = {
   task_timed_out: EXIT.timedOut,
   wait_timed_out: EXIT.timedOut,
   task_cancelled: EXIT.interrupted,
+  interrupted: EXIT.interrupted,
 }
 
 export function errorExitCode(error: unknown): number {

@@ -183,8 +183,11 @@ async function toItsEnd(
     await open?.close()
   }
   const work = async (engine: Engine): Promise<Ended | null> => {
-    worker ??= await attachWorker(io, engine, config, definitions, only)
+    worker ??= await attachWorker(io, engine, config, definitions, { only, stop: signal })
     const { folder } = run
+    if (signal.aborted && !folder.record.isStarted)
+      throw new CurfewError('interrupted', `${run.model.name} was stopped before it began`)
+    if (signal.aborted) return null
     if (folder.record.isStarted) await refuseUnknown(engine, folder)
     else {
       const input = { folder: folder.path, file: folder.record.file }

@@ -151,13 +151,13 @@ async function after(engine: Engine, first: RunToEnd['first']): Promise<Engine> 
   }
 }
 
-/** What only this process can run is run here, whoever has the store. */
+/** What only this process can run is run here, whoever has the store. Null also when `stop` aborts first. */
 export async function attachWorker(
   io: Io,
   engine: Engine,
   config: Config,
   { tasks, agents, workflows }: Definitions,
-  only?: RunToEnd['only'],
+  { only, stop }: Pick<RunToEnd, 'only'> & { stop?: AbortSignal } = {},
 ): Promise<WorkerProcess | null> {
   const { addresses, via, client } = engine
   // A manager gets a worker only from somebody who names modules; those in a file are meant for others.
@@ -176,22 +176,30 @@ export async function attachWorker(
   })
   try {
     // It announces the names that the definition refers to.
-    await attachedTo(io, engine, worker)
-    return worker
+    if (await attachedTo(io, engine, worker, stop)) return worker
   } catch (error) {
     await worker.close()
     throw error
   }
+  await worker.close()
+  return null
 }
 
-/** Throws when whoever has the store goes, or does not take it up in time. */
-async function attachedTo(io: Io, engine: Engine, worker: WorkerProcess): Promise<void> {
+/** False: it was told to stop. Throws when whoever has the store goes, or does not take it up in time. */
+async function attachedTo(
+  io: Io,
+  engine: Engine,
+  worker: WorkerProcess,
+  stop: AbortSignal | undefined,
+): Promise<boolean> {
   const settled = new AbortController()
-  const signal = AbortSignal.any([engine.gone, settled.signal])
+  const signal = AbortSignal.any([engine.gone, settled.signal, ...(stop ? [stop] : [])])
   try {
     const taken = worker.attached().then(() => true)
     const givenUp = sleep(io.clock, ATTACH_WITHIN_MS, signal).then(() => false)
-    if (!(await Promise.race([taken, givenUp]))) throw lost(engine)
+    if (await Promise.race([taken, givenUp])) return true
+    if (stop?.aborted && !engine.gone.aborted) return false
+    throw lost(engine)
   } finally {
     settled.abort()
   }
