@@ -1,6 +1,5 @@
 /** `curfew dlq retry JOB [ITEM…]`: works on dead letters once more, in a run of its own. */
 import { Command } from 'commander'
-import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { IdSource } from '../core/id.ts'
 import { MAX_CONCURRENCY, MAX_NAMED_ITEMS } from '../core/limits.ts'
@@ -11,6 +10,7 @@ import type { ChoiceFlags } from './dlq-options.ts'
 import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
 import { findEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
+import { limitOf } from './mapreduce-flags.ts'
 import { jsonOption, wholeNumber } from './options.ts'
 import { checkRetry, retryLetters } from './retry-mapreduce.ts'
 
@@ -43,7 +43,7 @@ Refused (exit 1) while another retry works on one of them. Otherwise it exits as
         parallel === undefined
           ? {}
           : { maxParallel: wholeNumber(parallel, '--max-parallel', 1, MAX_CONCURRENCY) }
-      checkTimeout(flags.timeout)
+      if (flags.timeout !== undefined) limitOf(flags.timeout, '--timeout')
       const choice = { ...itemsOf(itemIds), ...errorTypeOf(flags) }
       const config = await loadConfig(io, 'run', flags)
       checkRetry(io, jobId)
@@ -93,9 +93,4 @@ async function withItems(
   if (whole.length === 0) throw new CurfewError('not_eligible', message)
   io.stderr.write(`${message}\n`)
   return { ...choice, itemIds: whole }
-}
-
-/** A number alone is seconds, as in the file. */
-function checkTimeout(text: string | undefined): void {
-  if (text !== undefined) durationMs(/^\d+$/.test(text) ? `${text}s` : text, '--timeout')
 }

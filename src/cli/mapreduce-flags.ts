@@ -93,6 +93,11 @@ function readParams(given: readonly string[]): Record<string, string> {
   return params
 }
 
+/** A number alone is seconds, as in the file. */
+export function limitOf(text: string, option: string): number {
+  return durationMs(/^\d+$/.test(text) ? `${text}s` : text, option)
+}
+
 /** As the file says, but for what the call says otherwise: that is what is stored with the run. */
 export function withFlags(
   definition: MapreduceDefinition,
@@ -102,7 +107,7 @@ export function withFlags(
   if (maxItems === undefined && timeout === undefined) return definition
   const changed = {
     ...model,
-    ...(timeout !== undefined && { timeoutMs: durationMs(timeout, '--timeout') }),
+    ...(timeout !== undefined && { timeoutMs: limitOf(timeout, '--timeout') }),
     map: {
       ...model.map,
       ...(maxItems !== undefined && { maxItems: wholeNumber(maxItems, '--max-items', 1, MAX_BRANCHES) }),

@@ -341,9 +341,9 @@ test('a text that is no JSON stays the text it is', async () => {
   }
 })
 
-test('--timeout is the limit of the job', async () => {
+test.each(['5m', '300'])('--timeout %s is the limit of the job', async (timeout) => {
   const text = mapreduce(template('{ shell: a }'))
-  expect(await planOf(text, '--timeout', '5m')).toMatchObject({
+  expect(await planOf(text, '--timeout', timeout)).toMatchObject({
     jobMs: 300_000,
     worstCase: { totalMs: 330_000 },
   })

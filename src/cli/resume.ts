@@ -14,6 +14,7 @@ import type { Place } from './find-engine.ts'
 import { findEngine, placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { loadModules } from './load-modules.ts'
+import { limitOf } from './mapreduce-flags.ts'
 import type { Flags } from './options.ts'
 import { jsonOption } from './options.ts'
 import { printJson, printLines } from './print.ts'
@@ -61,9 +62,11 @@ Exits as "curfew run" does.`,
       return
     }
     const json = flags.json === true
-    const timeoutMs = flags.timeout === undefined ? null : durationMs(flags.timeout, '--timeout')
+    const isMapreduce = RunFolder.exists(runsFolder(io.env), id)
+    const toMs = isMapreduce ? limitOf : durationMs
+    const timeoutMs = flags.timeout === undefined ? null : toMs(flags.timeout, '--timeout')
     const first = timeoutMs === null ? null : limitFromNow(io, id, timeoutMs)
-    if (RunFolder.exists(runsFolder(io.env), id)) {
+    if (isMapreduce) {
       const folder = RunFolder.open(runsFolder(io.env), id)
       const { retryTimeouts = false } = flags
       if (folder.record.endedAt !== null) {
@@ -124,7 +127,7 @@ function limitFromNow(io: Io, id: string, timeoutMs: number): (client: Client) =
 
 function setAgentTimeout(io: Io, folder: RunFolder, text: string | undefined): void {
   if (text === undefined) return
-  const agentTimeoutMs = durationMs(text, '--agent-timeout')
+  const agentTimeoutMs = limitOf(text, '--agent-timeout')
   const { record } = folder
   record.overrides.push({ at: io.clock.wall(), agentTimeoutMs })
   const { map } = record.model

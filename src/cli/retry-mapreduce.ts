@@ -2,7 +2,6 @@
  * `curfew dlq retry`: works on dead letters once more. It is a run of its own, of those items alone: without setup,
  * reduce and merge, with what the first run was started with. What comes of an item is written into its letter.
  */
-import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { MapreduceModel, StepModel } from '../definitions/mapreduce-model.ts'
 import type { RunItem } from '../mapreduce/run-folder.ts'
@@ -11,6 +10,7 @@ import { loadConfig } from './config.ts'
 import { placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { recordedPlace } from './known-runs.ts'
+import { limitOf } from './mapreduce-flags.ts'
 import type { Flags } from './options.ts'
 import { workOnRun } from './run-mapreduce.ts'
 
@@ -65,8 +65,7 @@ function modelOfRetry(model: MapreduceModel, flags: RetryLetters['flags']): Mapr
   const retry = { ...model, setup: none, reduce: none, merge: none, map }
   retry.errorPolicy = { maxFailures: null, failureRate: null, onFailure: 'continue' }
   if (flags.timeout === undefined) return retry
-  const seconds = /^\d+$/.test(flags.timeout) ? `${flags.timeout}s` : flags.timeout
-  const agentTimeoutMs = durationMs(seconds, '--timeout')
+  const agentTimeoutMs = limitOf(flags.timeout, '--timeout')
   const template = map.template.map(withoutLimit)
   const limits = { policy: 'per_agent', agentTimeoutMs, idleTimeoutMs: null } as const
   return { ...retry, map: { ...map, ...limits, template } }

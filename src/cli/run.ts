@@ -48,15 +48,16 @@ Examples:
 It runs here, over --store, unless a manager is named. Its output goes to stdout, progress to stderr.
 Ctrl-C cancels it and waits until everything has stopped; once more ends at once. A map-reduce is stopped and
 can be resumed: curfew resume ID.
-Exits 0 completed, 1 failed, 2 invalid definition or usage, 124 timed out, 130 interrupted or cancelled.`,
+Exits 0 completed, 1 failed or with items in the dead letters, 2 invalid definition or usage, 124 timed out,
+130 interrupted or cancelled.`,
     )
   return jsonOption(addSettings(mapreduceOptions(command), 'run')).action(runFile)
 
   async function runFile(file: string, flags: RunFlags): Promise<void> {
-    checkDuration(flags.timeout, '--timeout')
     const text = await readTextFile(io, file)
     const kind = definitionKind(text)
     if (kind === 'mapreduce') return runMapreduceFile(io, file, text, flags)
+    checkDuration(flags.timeout, '--timeout')
     refuseMapreduceFlags(file, kind, flags)
     const config = await loadConfig(io, 'run', flags)
     const place = placeOf(io, config)
