@@ -1,4 +1,5 @@
-import { readdirSync } from 'node:fs'
+import { readdirSync, truncateSync } from 'node:fs'
+import path from 'node:path'
 import { expect, vi } from 'vitest'
 import { hostileValues } from '../../src/definitions/fixtures/hostile-values.ts'
 import { worldTest as test } from './world.ts'
@@ -54,4 +55,23 @@ test('values reach commands byte for byte, wherever they stand, and never become
   })
   expect(wrong).toEqual([])
   expect([...readdirSync(world.top), ...readdirSync(world.marks)]).not.toContain('pwned')
+})
+
+test('items that are not UTF-8, or by far too many, are refused and not taken for others', async ({
+  world,
+}) => {
+  const map = { agent_template: [{ shell: 'echo ran >> "$MARKS/ran"' }] }
+  const listed = await world.run({ map: { ...map, input: { command: "printf 'caf\\351\\n'" } } })
+  expect([listed.code, listed.json?.failure?.message]).toMatchObject([
+    1,
+    /^the output of map.input is not UTF-8/,
+  ])
+  world.write('items.json', '')
+  truncateSync(path.join(world.top, 'items.json'), 3 * 1024 ** 3)
+  const large = await world.run({ map: { ...map, input: 'items.json' } })
+  expect([large.code, large.json?.failure?.message]).toMatchObject([
+    1,
+    /items\.json has 3221225472 bytes; at most/,
+  ])
+  expect(world.lines('ran')).toEqual([])
 })

@@ -143,13 +143,13 @@ async function planItems(
 }
 
 /** Null: there is no such file. */
-async function readItems(file: string, written: string): Promise<string | null> {
+async function readItems(file: string, written: string): Promise<Uint8Array | null> {
   try {
     const { size } = await stat(file)
     if (size > MAX_ITEMS_BYTES) {
       throw new CurfewError('too_big', `${written} has ${size} bytes; at most ${MAX_ITEMS_BYTES} are read`)
     }
-    return await readFile(file, 'utf8')
+    return await readFile(file)
   } catch (error) {
     if (error instanceof CurfewError) throw error
     const { code, message } = error as NodeJS.ErrnoException

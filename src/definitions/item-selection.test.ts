@@ -191,6 +191,14 @@ describe('what an input holds', () => {
     expect(parseItems('', 'command', 'c')).toEqual([])
   })
 
+  test('bytes are UTF-8, or refused: a name with other letters would be that of another file', () => {
+    expect(parseItems(Buffer.from('\ufeff["caf\u00e9"]'), 'file', 'f')).toEqual(['caf\u00e9'])
+    for (const text of ['["caf\u00e9"]', 'caf\u00e9'])
+      expect(thrown(() => parseItems(Buffer.from(text, 'latin1'), 'command', 'it'))).toMatchObject({
+        ...{ code: 'invalid_items', message: expect.stringMatching(/^it is not UTF-8/) },
+      })
+  })
+
   test('what is neither tells what is wrong with it', () => {
     const error = thrown(() => parseItems('[1,\n 2,,]', 'file', 'items.json'))
     expect(error).toMatchObject({ code: 'invalid_json', message: expect.stringContaining('items.json') })

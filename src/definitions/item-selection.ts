@@ -63,11 +63,23 @@ export function selectItems(map: Selecting, input: unknown): Selection {
   return { items, found: all.length, matched: matched.length, warnings }
 }
 
+/** A name with other letters in it would be that of another file. */
+function decoded(bytes: Uint8Array, what: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+  } catch (error) {
+    throw new CurfewError('invalid_items', `${what} is not UTF-8`, {
+      ...{ hint: 'Write it as UTF-8, for example with iconv.', cause: error },
+    })
+  }
+}
+
 /** Of these, one line is one item too. */
 const FILE_OF_LINES = /\.(jsonl|ndjson)$/i
 
 /** What a file or a command gave: JSON, one JSON value a line, or, of a command, lines of text. */
-export function parseItems(text: string, kind: 'file' | 'command', what: string): unknown {
+export function parseItems(given: string | Uint8Array, kind: 'file' | 'command', what: string): unknown {
+  const text = typeof given === 'string' ? given : decoded(given, what)
   const whole = text.replace(/^\ufeff/, '')
   if (kind === 'command' && !/^\s*[[{]/.test(whole)) return linesOf(whole)
   try {

@@ -1,5 +1,5 @@
 /** What comes before and after the items: setup, the list of items, reduce and merge. */
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import path from 'node:path'
 import { CurfewError } from '../core/errors.ts'
 import { HandlerError } from '../core/failure.ts'
@@ -55,7 +55,10 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
   if (map.input.kind === 'file') {
     const file = path.resolve(cwd, renderArgument(map.input.file, values))
     try {
-      return parseItems(readFileSync(file, 'utf8'), 'file', file)
+      const { size } = statSync(file)
+      if (size > MAX_ITEMS_BYTES)
+        throw masked(run, 'too_big', `${file} has ${size} bytes; at most ${MAX_ITEMS_BYTES} are read`)
+      return parseItems(readFileSync(file), 'file', file)
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === undefined) throw error
       const code = (error as NodeJS.ErrnoException).code
@@ -93,7 +96,7 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
   }
   if (bytes > MAX_ITEMS_BYTES)
     throw failed('too_big', `map.input: the command printed more than ${MAX_ITEMS_BYTES} bytes`)
-  return parseItems(Buffer.concat(chunks).toString('utf8'), 'command', 'the output of map.input')
+  return parseItems(Buffer.concat(chunks), 'command', 'the output of map.input')
 }
 
 /** Items are data of the run: a secret in them is one that somebody put there. */
