@@ -64,14 +64,14 @@ test('items that are not UTF-8, or by far too many, are refused and not taken fo
   const listed = await world.run({ map: { ...map, input: { command: "printf 'caf\\351\\n'" } } })
   expect([listed.code, listed.json?.failure?.message]).toMatchObject([
     1,
-    /^the output of map.input is not UTF-8/,
+    expect.stringMatching(/^the output of map.input is not UTF-8/),
   ])
   world.write('items.json', '')
   truncateSync(path.join(world.top, 'items.json'), 3 * 1024 ** 3)
   const large = await world.run({ map: { ...map, input: 'items.json' } })
   expect([large.code, large.json?.failure?.message]).toMatchObject([
     1,
-    /items\.json has 3221225472 bytes; at most/,
+    expect.stringMatching(/items\.json has 3221225472 bytes; at most/),
   ])
   expect(world.lines('ran')).toEqual([])
 })

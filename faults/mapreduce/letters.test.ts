@@ -27,7 +27,9 @@ test('H1: a letter that the store refuses is told of, and counted', LIMIT, async
   const ran = await world.run(pipeline())
   const { jobId, counts, deadLetters, lettersRefused } = summaryOf(ran)
   expect([ran.code, counts.total, counts.failed, deadLetters]).toEqual([1, 2, 2, 1])
-  expect(lettersRefused).toMatchObject([{ itemId: 'item-0', name: 'tea', message: /no letters today/ }])
+  expect(lettersRefused).toMatchObject([
+    { itemId: 'item-0', name: 'tea', message: expect.stringMatching(/no letters today/) },
+  ])
   expect(ran.stderr).toMatch(/tea has no dead letter, as nobody would store it: .*no letters today/)
   expect(ran.stderr).toMatch(/tea is NOT in the dead letters: .*no letters today/)
   expect((await world.letters(jobId)).map(({ itemId }) => itemId)).toEqual(['item-1'])
@@ -42,7 +44,9 @@ test('H1: also that of a manager; the run ends, and does nothing twice', LIMIT, 
   const ran = await world.run(pipeline(), args)
   const { jobId, counts, deadLetters, lettersRefused } = summaryOf(ran)
   expect([ran.code, counts.total, counts.failed, deadLetters]).toEqual([1, 2, 2, 1])
-  expect(lettersRefused).toMatchObject([{ itemId: 'item-0', message: /no letters today/ }])
+  expect(lettersRefused).toMatchObject([
+    { itemId: 'item-0', message: expect.stringMatching(/no letters today/) },
+  ])
   expect(ran.stderr).toMatch(/tea has no dead letter/)
   const events = await world.curfew(['events', jobId, '--json', ...args])
   const told = events.stdout.split('\n').map((line) => (line ? JSON.parse(line) : {}))

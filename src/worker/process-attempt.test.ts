@@ -150,7 +150,7 @@ describe('a handler in a process of its own', () => {
       failure: {
         code: 'task_not_found',
         retryable: false,
-        cause: { message: /does things when it is imported/ },
+        cause: { message: expect.stringMatching(/does things when it is imported/) },
       },
     })
   })
