@@ -152,6 +152,8 @@ test(
 
 test('I4: a limit that is set on resume holds from then on, and is on record', LIMIT, async ({ world }) => {
   const jobId = await killedRun(world, pipeline({ agent_timeout_secs: 3 }))
+  const refused = await world.curfew(['resume', jobId, '--agent-timeout', '1', '--concurrency', '2'])
+  expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('by max_parallel')])
   const { json } = await world.curfew(['resume', jobId, '--agent-timeout', '1', '--json'])
   expect(json?.counts).toMatchObject({ total: 5, successful: 3, timedOut: 2 })
   const [, again] = json!.timeouts.toSorted((a, b) => a.itemId.localeCompare(b.itemId))

@@ -10,7 +10,7 @@ import type { ChoiceFlags } from './dlq-options.ts'
 import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
 import { findEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
-import { limitOf } from './mapreduce-flags.ts'
+import { limitOf, refuseConcurrency } from './mapreduce-flags.ts'
 import { jsonOption, wholeNumber } from './options.ts'
 import { checkRetry, retryLetters } from './retry-mapreduce.ts'
 
@@ -43,6 +43,7 @@ Refused (exit 1) while another retry works on one of them. Otherwise it exits as
         parallel === undefined
           ? {}
           : { maxParallel: wholeNumber(parallel, '--max-parallel', 1, MAX_CONCURRENCY) }
+      refuseConcurrency(flags, 'is set by --max-parallel')
       if (flags.timeout !== undefined) limitOf(flags.timeout, '--timeout')
       const choice = { ...itemsOf(itemIds), ...errorTypeOf(flags) }
       const config = await loadConfig(io, 'run', flags)

@@ -238,6 +238,7 @@ describe('dlq retry', () => {
     [['--timeout', 'soon']],
     [['--timeout', '0']],
     [['--max-parallel', '0']],
+    [['--concurrency', '2']],
     [['--error-type', 'all']],
   ])('%j exits 2, and nothing is claimed', async (args) => {
     expect((await errorOf('retry', JOB, ...args))[0]).toBe(2)

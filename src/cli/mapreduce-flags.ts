@@ -9,6 +9,7 @@ import { UNSAFE_KEYS } from '../definitions/definition-text.ts'
 import type { MapreduceDefinition } from '../definitions/mapreduce.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
 import { usageError } from './exit-code.ts'
+import type { Flags } from './options.ts'
 import { wholeNumber } from './options.ts'
 
 export interface MapreduceFlags {
@@ -91,6 +92,11 @@ function readParams(given: readonly string[]): Record<string, string> {
     params[name] = value
   }
   return params
+}
+
+/** It is for tasks that any process may run. */
+export function refuseConcurrency({ concurrency }: Flags, instead: string): void {
+  if (concurrency !== undefined) throw usageError(`--concurrency: how many items run at once ${instead}`)
 }
 
 /** A number alone is seconds, as in the file. */

@@ -14,7 +14,7 @@ import type { Place } from './find-engine.ts'
 import { findEngine, placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { loadModules } from './load-modules.ts'
-import { limitOf } from './mapreduce-flags.ts'
+import { limitOf, refuseConcurrency } from './mapreduce-flags.ts'
 import type { Flags } from './options.ts'
 import { jsonOption } from './options.ts'
 import { printJson, printLines } from './print.ts'
@@ -67,6 +67,7 @@ Exits as "curfew run" does.`,
     const timeoutMs = flags.timeout === undefined ? null : toMs(flags.timeout, '--timeout')
     const first = timeoutMs === null ? null : limitFromNow(io, id, timeoutMs)
     if (isMapreduce) {
+      refuseConcurrency(flags, 'was set when it was started, by max_parallel')
       const folder = RunFolder.open(runsFolder(io.env), id)
       const { retryTimeouts = false } = flags
       if (folder.record.endedAt !== null) {

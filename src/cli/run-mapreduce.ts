@@ -17,7 +17,7 @@ import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
 import { loadConfig } from './config.ts'
 import type { MapreduceFile } from './definition-file.ts'
-import { EXIT, usageError } from './exit-code.ts'
+import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
 import { isLost, placeOf } from './find-engine.ts'
 import { follow } from './follow.ts'
@@ -27,6 +27,7 @@ import { storeLogger } from './logger.ts'
 import type { MapreduceDisplay } from './mapreduce-display.ts'
 import { openMapreduceDisplay } from './mapreduce-display.ts'
 import type { MapreduceValuesGiven } from './mapreduce-flags.ts'
+import { refuseConcurrency } from './mapreduce-flags.ts'
 import { snapshotOf, summarize } from './mapreduce-outcome.ts'
 import { checkPrograms } from './mapreduce-plan.ts'
 import type { MapreduceSummary } from './mapreduce-snapshot.ts'
@@ -56,8 +57,7 @@ export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promis
   const { model } = checked.definition
   const config = await loadConfig(io, 'run', flags)
   const place = placeOf(io, config)
-  if (flags.concurrency !== undefined)
-    throw usageError('--concurrency: how many items run at once stands in the file, as max_parallel')
+  refuseConcurrency(flags, 'stands in the file, as max_parallel')
   MapreduceRun.prepare()
   await checkPrograms(io, model, { args, params })
   const useGit = flags.worktrees !== false
