@@ -11,6 +11,7 @@ import {
   findBadName,
   findEmptyCatches,
   findForeignPackages,
+  findIdlePatterns,
   findLongFile,
   findUnfinished,
   findUnrunTests,
@@ -131,6 +132,24 @@ describe('loose ends', () => {
     expect(findUnrunTests('src/a.test.ts', source)).toHaveLength(1)
     expect(checkFile('scripts/a.test.ts', source)).toHaveLength(1)
     expect(checkFile('scripts/a.ts', 'rows.skip(3)')).toEqual([])
+  })
+
+  test.each([
+    'expect(x).toMatchObject({ message: /no folder/ })',
+    'await expect(x).rejects.toMatchObject([1, /no\\/folder/i, false])',
+    'expect(f(x)).toMatchObject({\n  a: { b: [g(1), /x/] },\n})',
+  ])('%j cannot fail, and is refused', (source) => {
+    expect(findIdlePatterns('src/a.test.ts', source)).toHaveLength(1)
+    expect(checkFile('src/a.test.ts', source)).toHaveLength(1)
+  })
+
+  test.each([
+    'expect(x).toMatchObject({ message: expect.stringMatching(/no folder/) })',
+    'expect(x).toEqual({ message: /no folder/ })',
+    'expect(x).toMatchObject({ rate: a / b / c })',
+    'expect(x).toMatchObject({ a: 1 })\nexpect([/x/, 1]).toBe(y)',
+  ])('%j is fine', (source) => {
+    expect(checkFile('src/a.test.ts', source)).toEqual([])
   })
 
   test.each(['// TODO: later', '/* FIXME */', 'work() // TODO'])('%j is refused', (source) => {

@@ -31,7 +31,7 @@ export function checkFile(file: string, source: string): string[] {
       ? []
       : findAmbientTime(file, source)),
     ...findEmptyCatches(file, source),
-    ...(isTest(file) ? findUnrunTests(file, source) : []),
+    ...(isTest(file) ? [...findUnrunTests(file, source), ...findIdlePatterns(file, source)] : []),
     ...findUnfinished(file, source),
     ...findLongFile(file, source),
     ...findBadName(file),
@@ -61,6 +61,22 @@ export function findEmptyCatches(file: string, source: string): string[] {
 export function findUnrunTests(file: string, source: string): string[] {
   const pattern = /\.(?:only|skip|todo)\b(?=\s*[(.])/g
   return at(file, splitSource(source).bare, pattern, (text) => `a test is marked with ${text}`)
+}
+
+/** To `toMatchObject` a pattern is an object without properties: every text is one, and the test cannot fail. */
+export function findIdlePatterns(file: string, source: string): string[] {
+  const { bare } = splitSource(source)
+  const problems: string[] = []
+  for (const { index } of bare.matchAll(/\.toMatchObject\(/g)) {
+    const begin = bare.indexOf('(', index)
+    let end = begin + 1
+    for (let open = 1; open > 0 && end < bare.length; end++) open += { '(': 1, ')': -1 }[bare[end]!] ?? 0
+    // Where it is, so that the line is that of the pattern.
+    const argument = bare.slice(0, begin).replace(/[^\n]/g, ' ') + bare.slice(begin, end)
+    const pattern = /[[,:]\s*\/ +\/[a-z]*(?=\s*[,\]}])/g
+    problems.push(...at(file, argument, pattern, () => 'a pattern in toMatchObject agrees with everything'))
+  }
+  return problems
 }
 
 export function findUnfinished(file: string, source: string): string[] {
