@@ -86,7 +86,6 @@ export interface WorkOnRun {
 /** Until it has ended, or a signal comes. */
 export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   const { config, folder, json, retryTimeouts } = options
-  keepHeapSmall()
   const randomness = new SystemRandomness()
   const display = openMapreduceDisplay(io, io.stderr)
   const times = { startedAt: io.clock.wall(), deadlineAt: null as number | null }
@@ -195,6 +194,7 @@ async function toItsEnd(
       folder.record.isStarted = true
       folder.save()
     }
+    keepHeapSmall()
     const stop = AbortSignal.any([engine.gone, signal])
     const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
       times.deadlineAt = deadlineAt
