@@ -8,6 +8,7 @@ import path from 'node:path'
 import type { Client } from '../client/client.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
+import { maskUrl } from '../core/masked-url.ts'
 import type { OpenOptions } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
@@ -18,7 +19,6 @@ import type { Io } from './io.ts'
 import { storeLogger } from './logger.ts'
 import type { Flags } from './options.ts'
 import { printable } from './plain-text.ts'
-import { maskUrl } from './setting-kind.ts'
 
 export interface Engine {
   readonly client: Client

@@ -1,12 +1,12 @@
 /** An engine that a command keeps open, as `manager` and `dev` do. */
 import { CurfewError } from '../core/errors.ts'
+import { maskUrl } from '../core/masked-url.ts'
 import type { OpenOptions } from '../curfew.ts'
 import type { Config } from './config.ts'
 import { listenerOf } from './credentials.ts'
 import type { Io } from './io.ts'
 import { storeLogger } from './logger.ts'
 import type { Flags } from './options.ts'
-import { maskUrl } from './setting-kind.ts'
 import type { Ready } from './stay.ts'
 import { stay, tellReady } from './stay.ts'
 

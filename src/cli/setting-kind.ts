@@ -7,6 +7,7 @@ import { inspect } from 'node:util'
 import type { Duration } from '../core/duration.ts'
 import { durationMs, formatDuration, isZero } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
+import { maskUrl } from '../core/masked-url.ts'
 import { didYouMean } from '../definitions/problem.ts'
 import { checkName } from '../definitions/task-policy.ts'
 
@@ -238,16 +239,6 @@ export const tokenLine: Kind<string> = {
 }
 
 const MASKED = '***'
-
-/** Without what is secret in it. */
-export function maskUrl(value: string): string {
-  return (
-    value
-      // Up to the last @: a password that was not escaped may hold anything.
-      .replace(/^([a-z][a-z0-9+.-]*:\/\/[^/?#@:]*):.*@/is, `$1:${MASKED}@`)
-      .replace(/([?&](?:password|sslpassword|token)=)[^&#]*/gi, `$1${MASKED}`)
-  )
-}
 
 function inFolder(name: string, { folder }: Source): string {
   return folder === null ? name : path.resolve(folder, name)

@@ -9,7 +9,7 @@ import { backoffMs } from '../core/backoff.ts'
 import type { Clock } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import type { SpawnedProcess } from '../worker/spawn.ts'
+import { signalGroup } from '../worker/process-tree.ts'
 import { spawn } from '../worker/spawn.ts'
 
 /** Where git runs. With `gitDir` it does not look for a repository: what became of `.git` in the folder is no matter. */
@@ -94,6 +94,8 @@ export class Git {
     const settings = [...SETTINGS, ...(options.settings ?? [])].flatMap((setting) => ['-c', setting])
     const child = spawn({ argv: ['git', ...settings, ...args], env, cwd: place.cwd })
     if (child instanceof Promise) throw notStarted(place, await child)
+    // Signalled until its end is heard: its number is its own.
+    const group = { pid: child.pid, startTime: null }
     const stdout = new Output()
     const stderr = new Output()
     child.stdout.on('data', (chunk: Buffer) => stdout.add(chunk))
@@ -104,12 +106,12 @@ export class Git {
       let isLate = false
       let timer = this.clock.setTimer(limitMs, () => {
         isLate = true
-        signalGroup(child, 'SIGTERM') // it takes its lock files along
-        timer = this.clock.setTimer(KILL_AFTER_MS, () => signalGroup(child, 'SIGKILL'))
+        signalGroup(group, 'SIGTERM') // it takes its lock files along
+        timer = this.clock.setTimer(KILL_AFTER_MS, () => signalGroup(group, 'SIGKILL'))
       })
       child.once('exit', () => {
         timer.cancel()
-        if (isLate) signalGroup(child, 'SIGKILL') // what it started may be deaf to the first signal
+        if (isLate) signalGroup(group, 'SIGKILL') // what it started may be deaf to the first signal
         timer = this.clock.setTimer(DRAIN_MS, () => {
           child.stdout.destroy()
           child.stderr.destroy()
@@ -140,15 +142,6 @@ function notStarted(place: GitPlace, error: NodeJS.ErrnoException): CurfewError 
   return new CurfewError('git_not_found', 'there is no git program on PATH', {
     hint: 'Install git 2.38 or newer.',
   })
-}
-
-/** Called at its end at the latest, when its pid cannot be another's yet. */
-function signalGroup({ pid }: SpawnedProcess, signal: NodeJS.Signals): void {
-  try {
-    process.kill(-pid, signal)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
-  }
 }
 
 /** The beginning of what is printed; the rest is read and dropped. */

@@ -6,6 +6,7 @@ import type { Interceptor, Transport } from '@connectrpc/connect'
 import { createConnectTransport } from '@connectrpc/connect-node'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
+import { maskUrl } from '../core/masked-url.ts'
 import { checkCertificates, unusable } from './certificates.ts'
 
 export interface ConnectionOptions {
@@ -56,12 +57,13 @@ export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}):
     acceptCompression: [],
     binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
   })
-  const shown = url.replace(PASSWORD, '$1:***@')
-  return { url: shown, transport, request: { origin, socketPath, agent }, close: () => agent.destroy() }
+  return {
+    url: maskUrl(url),
+    transport,
+    request: { origin, socketPath, agent },
+    close: () => agent.destroy(),
+  }
 }
-
-/** Up to the last @ before the path. */
-const PASSWORD = /^(https?:\/\/[^/?#@:]*):[^/?#]*@/i
 
 function parseUrl(url: string): { origin: URL; socketPath: string | undefined } {
   if (url.startsWith('unix:')) {
