@@ -92,8 +92,10 @@ export class Git {
     if (place.gitDir !== undefined) env.GIT_DIR = place.gitDir
     if (place.workTree !== undefined) env.GIT_WORK_TREE = place.workTree
     const settings = [...SETTINGS, ...(options.settings ?? [])].flatMap((setting) => ['-c', setting])
-    const child = spawn({ argv: ['git', ...settings, ...args], env, cwd: place.cwd })
-    if (child instanceof Promise) throw notStarted(place, await child)
+    const argv = ['git', ...settings, ...args]
+    const child = await spawn({ argv, env, cwd: place.cwd }).catch((error) => {
+      throw notStarted(place, error)
+    })
     // Signalled until its end is heard: its number is its own.
     const group = { pid: child.pid, startTime: null }
     const stdout = new Output()

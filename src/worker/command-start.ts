@@ -26,27 +26,29 @@ export interface CommandNotStarted {
 }
 
 export interface StartedProcess {
+  type: 'started'
   process: SpawnedProcess
   root: TreeRoot
 }
 
-/** A promise only when there is no process. */
-export function startProcess(request: SpawnRequest): StartedProcess | Promise<CommandNotStarted> {
+/** Never rejects. */
+export async function startProcess(request: SpawnRequest): Promise<StartedProcess | CommandNotStarted> {
   const { argv, cwd } = request
   const [program = ''] = argv
-  if (program === '') return Promise.resolve(NO_PROGRAM)
-  const failed = (error: Error) => notStarted(program, cwd, error)
-  const child = spawn(request)
-  if (child instanceof Promise) return child.then(failed)
-  const { pid } = child
+  if (program === '') return NO_PROGRAM
+  let child: SpawnedProcess | null = null
   try {
+    child = await spawn(request)
+    const { pid } = child
     // It cannot have been reaped within this turn of the event loop, so this is its own start time.
-    return { process: child, root: { pid, startTime: startTimeOf(pid) } }
+    return { type: 'started', process: child, root: { pid, startTime: startTimeOf(pid) } }
   } catch (error) {
-    // Without its start time nobody could find it later. It may have started others by now.
-    signalGroup({ pid, startTime: null }, 'SIGKILL')
-    for (const pipe of [child.stdout, child.stderr]) pipe.destroy()
-    return Promise.resolve(failed(error as Error))
+    if (child) {
+      // Without its start time nobody could find it later. It may have started others by now.
+      signalGroup({ pid: child.pid, startTime: null }, 'SIGKILL')
+      for (const pipe of [child.stdout, child.stderr]) pipe.destroy()
+    }
+    return notStarted(program, cwd, error as Error)
   }
 }
 

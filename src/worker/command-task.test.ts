@@ -1,9 +1,11 @@
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
+import type { CommandRequest } from './command.ts'
 import type { AttemptCommands, CommandTask } from './command-task.ts'
 import { CommandAttempt, isCommandTask, needProcesses } from './command-task.ts'
 import { probeCommands } from './fixtures/command-probe.ts'
+import { hangingProgram } from './fixtures/hanging-program.ts'
 import { assignmentOf, clock, processIn, readIfThere, SILENT } from './fixtures/process-probe.ts'
 import { double } from './fixtures/process-tasks.ts'
 import { shellTask } from './shell-task.ts'
@@ -28,7 +30,7 @@ function start(handler: (run: Run, commands: AttemptCommands) => unknown) {
     note: async () => null,
   })
 }
-type Run = (script: string, over?: { sweep: 'later' }) => ReturnType<AttemptCommands['run']>
+type Run = (script: string, over?: Partial<CommandRequest>) => ReturnType<AttemptCommands['run']>
 
 describe('an attempt that runs commands', () => {
   test('ends with its handler, and with what its commands left', async () => {
@@ -92,6 +94,25 @@ describe('an attempt that runs commands', () => {
     release.resolve()
     await attempt.ended
   })
+
+  test.skipIf(process.platform !== 'linux')(
+    'a command that hangs while it starts keeps nobody from stopping it: it hears of it when it runs',
+    async () => {
+      const text = `#!/bin/sh
+trap 'exit 4' TERM
+echo $$ > main
+while :; do sleep 0.05; done
+`
+      const program = hangingProgram(join(probe.dir, 'hangs'), text)
+      const attempt = start((run) => run('', { argv: [program.file] }))
+      await program.asked
+      attempt.abort(stopped)
+      expect(await attempt.kill()).toBe('abandoned')
+      program.letGo()
+      const { output } = (await attempt.ended) as { output: string }
+      expect(JSON.parse(output)).toMatchObject({ type: 'ended', receipt: 'killed', signal: 'SIGKILL', left: [] })
+    },
+  )
 
   test('may end what its commands left before it has ended itself', async () => {
     const attempt = start(async (run, commands) => {

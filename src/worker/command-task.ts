@@ -3,7 +3,7 @@
  * done by processes. An attempt has ended when its handler has and nothing that its commands started is left.
  */
 import type { Clock } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { sleep, within } from '../core/clock.ts'
 import type { StopReason } from '../core/states.ts'
 import type { TaskContext, TaskDefinition } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
@@ -34,6 +34,8 @@ export interface AttemptCommands extends NoteCallback {
   endLeft(): Promise<{ killed: boolean; left: number[] }>
 }
 
+/** For a command, when it has to stop: its start may hang (a file system that does not answer). */
+const START_MS = 2_000
 /** For the handler, when its commands are gone: it has nothing to wait for. */
 const GIVE_UP_MS = 2_000
 
@@ -101,7 +103,9 @@ class OwnCommands implements AttemptCommands {
   readonly #runner: CommandRunner
   readonly #marker: string
   readonly #running = new Set<RunningCommand>()
-  #isStopped = false
+  readonly #starting = new Set<Promise<unknown>>()
+  /** Those that are starting are stopped as soon as they run. */
+  #stopped: 'terminate' | 'kill' | null = null
   #mayHaveLeft = false
   #gone = true
 
@@ -114,15 +118,23 @@ class OwnCommands implements AttemptCommands {
   }
 
   async run(request: Omit<CommandRequest, 'marker'>, callbacks: CommandCallbacks = {}): Promise<CommandEnd> {
-    if (this.#isStopped) return stoppedBefore(request.argv[0] ?? '')
-    const command = this.#runner.start({ ...request, marker: this.#marker }, callbacks)
+    if (this.#stopped) return stoppedBefore(request.argv[0] ?? '')
+    const starting = this.#runner.start({ ...request, marker: this.#marker }, callbacks)
+    this.#starting.add(starting)
+    const command = await starting
+    this.#starting.delete(starting)
     if (!(command instanceof RunningCommand)) return command
-    this.#running.add(command)
+    this.#add(command)
     this.#mayHaveLeft ||= request.sweep === 'later'
     const end = await command.ended
     this.#running.delete(command)
     if (end.left.length > 0) this.#gone = false
     return end
+  }
+
+  #add(command: RunningCommand): void {
+    this.#running.add(command)
+    if (this.#stopped) command[this.#stopped]()
   }
 
   async endLeft(): Promise<{ killed: boolean; left: number[] }> {
@@ -133,17 +145,19 @@ class OwnCommands implements AttemptCommands {
   }
 
   terminate(): void {
-    this.#isStopped = true
+    this.#stopped ??= 'terminate'
     for (const command of this.#running) command.terminate()
   }
 
   kill(): void {
-    this.#isStopped = true
+    this.#stopped = 'kill'
     for (const command of this.#running) command.kill()
   }
 
   /** Whether nothing is left of them, however they ended. */
   async end(): Promise<boolean> {
+    await within(this.clock, START_MS, Promise.all(this.#starting))
+    if (this.#starting.size > 0) this.#gone = false
     await Promise.all(Array.from(this.#running, ({ ended }) => ended))
     if (this.#mayHaveLeft) await this.endLeft()
     return this.#gone

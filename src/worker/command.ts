@@ -93,20 +93,18 @@ export class CommandRunner {
     return end
   }
 
-  /** For whoever walks the ladder himself. */
-  start(
+  /** For whoever walks the ladder himself. Never rejects. */
+  async start(
     request: CommandRequest,
     { onOutput, onStarted, onLimit, onOverrun, onExit }: CommandCallbacks = {},
-  ): RunningCommand | Promise<CommandNotStarted> {
+  ): Promise<RunningCommand | CommandNotStarted> {
     const { supervisor, nodeId } = this.#parts
     const { argv, env, cwd, marker, secrets, outputBytes } = request
     assert(!/[,\0]/.test(marker), `${JSON.stringify(marker)} cannot be a mark`)
     const mask = this.#maskOf(secrets)
     const token = `${this.#tokenOf(marker)}/${++this.#started}`
-    const started = startProcess({ argv, cwd, env: commandEnvironment(env, nodeId, token) })
-    if (started instanceof Promise) {
-      return started.then((end) => ({ ...end, message: mask.text(end.message) }))
-    }
+    const started = await startProcess({ argv, cwd, env: commandEnvironment(env, nodeId, token) })
+    if (started.type === 'not_started') return { ...started, message: mask.text(started.message) }
     const { process, root } = started
     supervisor.register({ ...root, token })
     const output = new CommandOutput(outputBytes, mask, onOutput)

@@ -1,7 +1,8 @@
 /**
  * Starts processes with posix_spawn of the system's C library. Node's own way is fork, which copies the page tables of
  * this process: milliseconds of the main thread for each command, and the more the more memory is in use. This way
- * takes a tenth, however large this process is.
+ * takes a tenth, however large this process is, and not of the main thread: a thread of the pool waits until the
+ * program runs, which may take long (a file system that does not answer).
  *
  * For Linux, and for the main thread, where signals arrive. `spawn.ts` knows what to do elsewhere.
  */
@@ -12,7 +13,7 @@ import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { isAbsolute } from 'node:path'
 import type { Readable } from 'node:stream'
-import { getSystemErrorName } from 'node:util'
+import { getSystemErrorName, promisify } from 'node:util'
 import { isMainThread } from 'node:worker_threads'
 import type { Timer } from '../core/clock.ts'
 import { SystemClock } from '../core/system-clock.ts'
@@ -40,16 +41,19 @@ const MAX_STRINGS_BYTES = 8 * 1024 * 1024
 const DEFAULT_PATH = '/bin:/usr/bin'
 /** Between two looks at all processes, should the signal of an end be lost. */
 const LOOK_EVERY_MS = 1_000
+/** The pool has four threads: starts that hang leave one for the files of everybody else. */
+const STARTS_AT_ONCE = 3
 
 const { ENOENT, ENOTDIR, EACCES, ENOEXEC, E2BIG } = constants.errno
 
 export class PosixSpawn {
   readonly #lib: ReturnType<typeof functionsOf>
   readonly #attributes = Buffer.allocUnsafeSlow(ATTRIBUTES_BYTES)
-  readonly #actions = Buffer.allocUnsafeSlow(ACTIONS_BYTES)
-  /** Two numbers: what a function answers with. */
-  readonly #answer = Buffer.allocUnsafeSlow(8)
-  readonly #strings: StringLists
+  /** Those that no start uses. */
+  readonly #memories: StartMemory[]
+  readonly #waiting: ((memory: StartMemory) => void)[] = []
+  /** What waitpid answers with. */
+  readonly #status = Buffer.allocUnsafeSlow(4)
   /** Ends come in real time. */
   readonly #clock = new SystemClock()
   readonly #running = new Map<number, PosixProcess>()
@@ -72,7 +76,7 @@ export class PosixSpawn {
 
   private constructor(koffi: Koffi) {
     this.#lib = functionsOf(koffi)
-    this.#strings = new StringLists(koffi)
+    this.#memories = Array.from({ length: STARTS_AT_ONCE }, () => new StartMemory(koffi))
     const signals = Buffer.allocUnsafeSlow(SIGNALS_BYTES)
     this.#lib.initAttributes(this.#attributes)
     // As libuv does it: what this process ignores or holds back is no matter of its children.
@@ -86,8 +90,20 @@ export class PosixSpawn {
     process.on('SIGCHLD', this.#look)
   }
 
-  /** Throws what Node's own would report. */
-  spawn({ argv, env, cwd: folder }: SpawnRequest): SpawnedProcess {
+  /** Rejects with what Node's own would report. */
+  async spawn(request: SpawnRequest): Promise<SpawnedProcess> {
+    const memory = this.#memories.pop() ?? (await new Promise<StartMemory>((give) => this.#waiting.push(give)))
+    try {
+      return await this.#spawn(request, memory)
+    } finally {
+      const next = this.#waiting.shift()
+      if (next) next(memory)
+      else this.#memories.push(memory)
+    }
+  }
+
+  async #spawn({ argv, env, cwd: folder }: SpawnRequest, memory: StartMemory): Promise<SpawnedProcess> {
+    const { actions, answer } = memory
     const [program = ''] = argv
     const cwd = folder || null
     if ([program, env.PATH, cwd].some((text) => text?.includes('\0'))) throw invalid('a path')
@@ -95,36 +111,35 @@ export class PosixSpawn {
       value === undefined ? [] : [`${name}=${value}`],
     )
     const pipes: Pipe[] = []
-    this.#lib.initActions(this.#actions)
+    this.#lib.initActions(actions)
     try {
-      pipes.push(this.#pipe())
-      pipes.push(this.#pipe()) // the first is known when this one fails
-      this.#lib.addOpen(this.#actions, 0, '/dev/null', 0, 0)
-      for (const [i, { write }] of pipes.entries()) this.#lib.addDup(this.#actions, write, i + 1)
-      if (cwd !== null) this.#lib.addFolder(this.#actions, cwd)
-      const start = (file: string, args: readonly string[]) => this.#start(file, args, variables)
-      const errno = search(program, env.PATH, cwd, (file) => {
-        const failed = start(file, argv)
+      pipes.push(this.#pipe(answer))
+      pipes.push(this.#pipe(answer)) // the first is known when this one fails
+      this.#lib.addOpen(actions, 0, '/dev/null', 0, 0)
+      for (const [i, { write }] of pipes.entries()) this.#lib.addDup(actions, write, i + 1)
+      if (cwd !== null) this.#lib.addFolder(actions, cwd)
+      const start = (file: string, args: readonly string[]) => this.#start(file, args, variables, memory)
+      const errno = await search(program, env.PATH, cwd, async (file) => {
+        const failed = await start(file, argv)
         // As execvp does it: a script that does not say what runs it.
         return failed === ENOEXEC ? start('/bin/sh', ['/bin/sh', file, ...argv.slice(1)]) : failed
       })
       if (errno !== 0) throw systemError(`spawn ${program}`, errno)
       const [stdout, stderr] = pipes.map(({ read }) => read) as [Socket, Socket]
-      const pid = this.#answer.readInt32LE(0)
-      return this.#follow(new PosixProcess(pid, stdout, stderr))
+      return this.#follow(new PosixProcess(answer.readInt32LE(0), stdout, stderr))
     } catch (error) {
       for (const { read } of pipes) read.destroy()
       throw error
     } finally {
-      this.#lib.destroyActions(this.#actions)
+      this.#lib.destroyActions(actions)
       for (const { write } of pipes) closeSync(write)
     }
   }
 
-  #pipe(): Pipe {
-    if (this.#lib.pipe(this.#answer, O_CLOEXEC) !== 0) throw systemError('pipe', this.#lib.errno())
-    const fd = this.#answer.readInt32LE(0)
-    const write = this.#answer.readInt32LE(4)
+  #pipe(answer: Buffer): Pipe {
+    if (this.#lib.pipe(answer, O_CLOEXEC) !== 0) throw systemError('pipe', this.#lib.errno())
+    const fd = answer.readInt32LE(0)
+    const write = answer.readInt32LE(4)
     try {
       return { read: new Socket({ fd, readable: true, writable: false }), write }
     } catch (error) {
@@ -135,14 +150,21 @@ export class PosixSpawn {
   }
 
   /** The number of its error, or 0. */
-  #start(file: string, argv: readonly string[], variables: readonly string[]): number {
-    const [args, env] = this.#strings.write(argv, variables)
-    return this.#lib.spawn(this.#answer, file, this.#actions, this.#attributes, args, env)
+  #start(
+    file: string,
+    argv: readonly string[],
+    variables: readonly string[],
+    { answer, actions, strings }: StartMemory,
+  ): Promise<number> {
+    const [args, env] = strings.write(argv, variables)
+    return this.#lib.spawn(answer, file, actions, this.#attributes, args, env)
   }
 
   #follow(child: PosixProcess): PosixProcess {
     this.#running.set(child.pid, child)
     if (!this.#timer) this.#lookLater()
+    // The signal of its end may have come before it was known here.
+    this.#clock.endOfTurn(this.#look)
     return child
   }
 
@@ -157,12 +179,12 @@ export class PosixSpawn {
     try {
       // Not those that a listener starts meanwhile.
       for (const child of [...this.#running.values()]) {
-        const found = this.#lib.wait(child.pid, this.#answer, WNOHANG)
+        const found = this.#lib.wait(child.pid, this.#status, WNOHANG)
         if (found === 0) continue
         this.#running.delete(child.pid)
         // If a listener throws, the ends of the others are still there for the next look.
         // Not found: somebody else took its status. It has ended, and nobody knows how.
-        child.end(found === child.pid ? this.#answer.readInt32LE(0) : null)
+        child.end(found === child.pid ? this.#status.readInt32LE(0) : null)
       }
     } finally {
       if (this.#running.size === 0) {
@@ -215,6 +237,18 @@ function nameOf(signal: number): NodeJS.Signals {
   return (known?.[0] ?? `SIG${signal}`) as NodeJS.Signals
 }
 
+/** What one start writes and reads, used by one after the other. */
+class StartMemory {
+  readonly actions = Buffer.allocUnsafeSlow(ACTIONS_BYTES)
+  /** Two numbers: what a function answers with. */
+  readonly answer = Buffer.allocUnsafeSlow(8)
+  readonly strings: StringLists
+
+  constructor(koffi: Koffi) {
+    this.strings = new StringLists(koffi)
+  }
+}
+
 /** Lists of strings as C has them, in memory that is used again and again. */
 class StringLists {
   readonly #koffi: Koffi
@@ -258,19 +292,19 @@ class StringLists {
 }
 
 /** As execvp looks for a program, in the PATH that it will have. The number of the error, or 0. */
-function search(
+async function search(
   program: string,
   path: string | undefined,
   cwd: string | null,
-  start: (file: string) => number,
-): number {
+  start: (file: string) => Promise<number>,
+): Promise<number> {
   if (program.includes('/')) return start(program)
   let errno: number = ENOENT
   for (const folder of (path ?? DEFAULT_PATH).split(':')) {
     // Never made shorter: 'link/..' is not where the link is.
     const file = `${folder || '.'}/${program}`
     if (!existsSync(isAbsolute(file) || cwd === null ? file : `${cwd}/${file}`)) continue
-    const failed = start(file)
+    const failed = await start(file)
     if (failed === EACCES) errno = EACCES
     else if (failed !== ENOENT && failed !== ENOTDIR) return failed
   }
@@ -289,6 +323,9 @@ function invalid(what: string): Error {
 function functionsOf(koffi: Koffi) {
   const lib = koffi.load(null)
   const native = (declaration: string): Native => lib.func(declaration)
+  /** On a thread of the pool. What its arguments point at stays until it has answered. */
+  const threaded = (declaration: string) =>
+    promisify(lib.func(declaration).async) as (...args: unknown[]) => Promise<number>
   /** Its answer is the number of an error, or 0. */
   const checked = (declaration: string) => {
     const call = native(declaration)
@@ -301,7 +338,7 @@ function functionsOf(koffi: Koffi) {
     errno: () => koffi.errno(),
     pipe: native('int pipe2(void *fds, int flags)'),
     wait: native('int waitpid(int pid, void *status, int options)'),
-    spawn: native(
+    spawn: threaded(
       'int posix_spawn(void *pid, const char *file, void *actions, void *attributes, void *argv, void *env)',
     ),
     initActions: checked('int posix_spawn_file_actions_init(void *actions)'),

@@ -9,14 +9,16 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { hangingProgram } from './fixtures/hanging-program.ts'
 import { temporaryFolder } from './fixtures/process-probe.ts'
 import { PosixSpawn } from './posix-spawn.ts'
 import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
 import { spawn, spawnWithNode } from './spawn.ts'
 
-type Way = (request: SpawnRequest) => SpawnedProcess | Promise<Error>
+type Way = (request: SpawnRequest) => Promise<SpawnedProcess>
 
 /** Both have to do the same. The first is not on every machine, and on every one of this house. */
 const ways: [name: string, way: Way][] = [['Node', spawnWithNode]]
@@ -43,8 +45,8 @@ interface Ended {
   stderr: string
 }
 
-async function endOf(started: ReturnType<Way>): Promise<Ended> {
-  if (started instanceof Promise) throw await started
+async function endOf(starting: ReturnType<Way>): Promise<Ended> {
+  const started = await starting
   const printed = { stdout: '', stderr: '' }
   for (const name of ['stdout', 'stderr'] as const)
     started[name].on('data', (chunk: Buffer) => {
@@ -70,9 +72,8 @@ test('on Linux commands do not wait for a fork', () => {
 describe.each(ways)('a process that is started by %s', (_, start) => {
   const run = (one: SpawnRequest) => endOf(start(one))
   const refusal = async (one: SpawnRequest) => {
-    const started = start(one)
-    if (!(started instanceof Promise)) throw new Error(`${one.argv[0]} was started`)
-    return ((await started) as NodeJS.ErrnoException).code
+    const started = start(one).then(() => 'started')
+    return started.catch(({ code }: NodeJS.ErrnoException) => code)
   }
 
   test('ends with its code or signal, and with what it printed', async () => {
@@ -172,8 +173,8 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
       const hold = () => { try { while (true) held.push(openSync('/dev/null')) } catch {} }
       const one = { argv: ['/bin/true'], env: {}, cwd: null }
       const run = async () => {
-        const child = start(one)
-        if (child instanceof Promise) return (await child).code
+        const child = await start(one).catch(({ code }) => code)
+        if (typeof child === 'string') return child
         child.stdout.resume(); child.stderr.resume()
         return new Promise((resolve) => child.once('close', () => resolve(child.exitCode)))
       }
@@ -194,8 +195,7 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
   })
 
   test('has ended when it has, whoever still holds its pipes', async () => {
-    const started = start(script('sleep 1000 & echo $!'))
-    if (started instanceof Promise) throw await started
+    const started = await start(script('sleep 1000 & echo $!'))
     const events: string[] = []
     const closed = new Promise<void>((resolve) => started.once('close', resolve))
     const printed = new Promise<string>((resolve) => started.stdout.once('data', resolve))
@@ -228,39 +228,60 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
     expect(await endOf(spawn(script('exit 4')))).toMatchObject({ exitCode: 4 })
   })
 
+  test('starts that hang hold up nobody but those that wait for their turn', async () => {
+    const { file, asked, letGo } = hangingProgram(join(dir, 'hangs'), '#!/bin/sh\nexit 6\n')
+    const before = openFiles()
+    const ended: string[] = []
+    const runs = [1, 2, 3, 4].map(async (i) => {
+      const { exitCode } = await endOf(spawn(request([file])))
+      ended.push(`${i}: ${exitCode}`)
+    })
+    const other = endOf(spawn(script('exit 5'))).then(({ exitCode }) => ended.push(`other: ${exitCode}`))
+    await asked
+    expect(await readFile(import.meta.filename, 'utf8')).toContain('hold up nobody')
+    expect(ended).toEqual([])
+    letGo()
+    await Promise.all([...runs, other])
+    expect(ended.toSorted()).toEqual(['1: 6', '2: 6', '3: 6', '4: 6', 'other: 5'])
+    expect(openFiles()).toBe(before - 1)
+  })
+
   test('arguments that no system takes are not kept in memory', async () => {
     const argv = ['true', ...Array.from({ length: 400 }, () => 'x'.repeat(100_000))]
     const before = process.memoryUsage().arrayBuffers
-    const error = (await spawn(request(argv))) as NodeJS.ErrnoException
-    expect(error.code).toBe('E2BIG')
+    await expect(spawn(request(argv))).rejects.toMatchObject({ code: 'E2BIG' })
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(20_000_000)
   })
 
   test('a listener that throws takes no end from anybody else', () => {
     const url = new URL('./spawn.ts', import.meta.url).href
-    const text = `import { readFileSync } from 'node:fs'
+    const text = `import { readFileSync, writeFileSync } from 'node:fs'
       import { spawn } from ${JSON.stringify(url)}
       const thrown = []
       process.on('uncaughtException', (error) => thrown.push(error.message))
-      const all = [0, 1, 2, 3].map((code) =>
-        spawn({ argv: ['/bin/sh', '-c', 'exit ' + code], env: {}, cwd: null }))
+      const script = (code) => 'until [ -e $GO ]; do sleep 0.01; done; exit ' + code
+      const all = await Promise.all([0, 1, 2, 3].map((code) =>
+        spawn({ argv: ['/bin/sh', '-c', script(code)], env: process.env, cwd: null })))
       const codes = all.map((one, i) => new Promise((resolve) => one.once('exit', () => {
         resolve(one.exitCode)
         if (i === 1) throw new Error('no')
       })))
+      writeFileSync(process.env.GO, '')
       // One look finds them all.
       const isZombie = ({ pid }) => readFileSync('/proc/' + pid + '/stat', 'utf8').includes(') Z ')
       while (!all.every(isZombie));
       console.log(...(await Promise.all(codes)), ...thrown)`
     const args = ['--input-type=module', '-e', text]
-    const printed = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 })
+    const env = { ...process.env, GO: join(dir, 'go') }
+    const printed = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000, env })
     expect(printed).toBe('0 1 2 3 no\n')
   })
 
   test('a process stays as long as what it started runs, and no longer', () => {
     const url = new URL('./spawn.ts', import.meta.url).href
     const text = `import { spawn } from ${JSON.stringify(url)}
-      const one = spawn({ argv: ['/bin/sh', '-c', 'exec >&- 2>&-; sleep 0.2; exit 7'], env: {}, cwd: null })
+      const script = 'exec >&- 2>&-; sleep 0.2; exit 7'
+      const one = await spawn({ argv: ['/bin/sh', '-c', script], env: {}, cwd: null })
       one.stdout.resume(); one.stderr.resume()
       one.once('exit', () => console.log(one.exitCode))`
     const args = ['--input-type=module', '-e', text]
@@ -284,8 +305,8 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
 
   test('a thread, where signals do not arrive, starts processes as Node does', () => {
     const url = new URL('./spawn.ts', import.meta.url).href
-    const thread = `import(${JSON.stringify(url)}).then(({ spawn }) => {
-      const one = spawn({ argv: ['/bin/sh', '-c', 'exit 5'], env: {}, cwd: null })
+    const thread = `import(${JSON.stringify(url)}).then(async ({ spawn }) => {
+      const one = await spawn({ argv: ['/bin/sh', '-c', 'exit 5'], env: {}, cwd: null })
       one.stdout.resume(); one.stderr.resume()
       one.once('exit', () => console.log(one.constructor.name, one.exitCode))
     })`

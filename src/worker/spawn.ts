@@ -30,32 +30,24 @@ export function prepareSpawn(): void {
   if (posix === undefined) posix = PosixSpawn.load()
 }
 
-/** A promise of why there is none. It has not been reaped before the next turn of the event loop. */
-export function spawn(request: SpawnRequest): SpawnedProcess | Promise<Error> {
+/** Rejects with why there is none. It is not reaped before the turn of the event loop in which it is given ends. */
+export function spawn(request: SpawnRequest): Promise<SpawnedProcess> {
   prepareSpawn()
-  if (!posix) return spawnWithNode(request)
-  try {
-    return posix.spawn(request)
-  } catch (error) {
-    return Promise.resolve(error as Error)
-  }
+  return posix ? posix.spawn(request) : spawnWithNode(request)
 }
 
 /** Slower, and everywhere. */
-export function spawnWithNode({ argv, env, cwd }: SpawnRequest): SpawnedProcess | Promise<Error> {
+export async function spawnWithNode({ argv, env, cwd }: SpawnRequest): Promise<SpawnedProcess> {
   const [program = '', ...rest] = argv
-  try {
-    const child = spawnByNode(program, rest, {
-      ...{ env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] },
-      ...(cwd !== null && { cwd }),
-    })
-    const { pid, stdout, stderr } = child
-    if (pid !== undefined) return Object.assign(child, { pid })
-    const failed = once(child, 'error')
-    // Nobody else closes them. Without a free file descriptor there are none.
-    for (const pipe of [stdout, stderr] as (Readable | undefined)[]) pipe?.destroy()
-    return failed.then(([error]) => error as Error)
-  } catch (error) {
-    return Promise.resolve(error as Error)
-  }
+  const child = spawnByNode(program, rest, {
+    ...{ env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] },
+    ...(cwd !== null && { cwd }),
+  })
+  const { pid, stdout, stderr } = child
+  if (pid !== undefined) return Object.assign(child, { pid })
+  const failed = once(child, 'error')
+  // Nobody else closes them. Without a free file descriptor there are none.
+  for (const pipe of [stdout, stderr] as (Readable | undefined)[]) pipe?.destroy()
+  const [error] = await failed
+  throw error
 }
