@@ -57,7 +57,7 @@ const NO_PROGRAM: CommandNotStarted = {
 }
 
 export function stoppedBefore(program: string): CommandNotStarted {
-  return explain(program, 'stopped', 'it was stopped before', false)
+  return notStarted(program, null, Object.assign(new Error(), { code: 'ECANCELED' }))
 }
 
 const WHY_NOT: Record<string, [code: NotStartedCode, why: string]> = {
@@ -67,6 +67,7 @@ const WHY_NOT: Record<string, [code: NotStartedCode, why: string]> = {
   ENOEXEC: ['not_allowed', 'it is no program for this system'],
   E2BIG: ['too_large', 'its arguments and variables are too large; pass what is large in a file'],
   ERR_INVALID_ARG_VALUE: ['invalid_argument', 'an argument or variable holds a NUL'],
+  ECANCELED: ['stopped', 'it was stopped before'],
   EAGAIN: ['no_resources', 'the system allows no more processes'],
   ENOMEM: ['no_resources', 'there is not enough memory'],
   EMFILE: ['no_resources', 'this process has too many open files'],

@@ -96,21 +96,33 @@ describe('an attempt that runs commands', () => {
   })
 
   test.skipIf(process.platform !== 'linux')(
-    'a command that hangs while it starts keeps nobody from stopping it: it hears of it when it runs',
+    'commands that hang while they start are killed, and those that wait for them are not started',
     async () => {
-      const text = `#!/bin/sh
-trap 'exit 4' TERM
-echo $$ > main
-while :; do sleep 0.05; done
-`
-      const program = hangingProgram(join(probe.dir, 'hangs'), text)
+      const program = hangingProgram('#!/bin/sh\necho run >> run\n')
+      const commands = [1, 2, 3, 4]
+      const attempt = start((run) => Promise.all(commands.map(() => run('', { argv: [program.file] }))))
+      await program.asked
+      attempt.abort(stopped)
+      expect(await attempt.kill()).toBe('killed')
+      const { output } = (await attempt.ended) as { output: string }
+      const killed = { type: 'ended', receipt: 'killed', signal: 'SIGKILL', left: [] }
+      const waited = { type: 'not_started', code: 'stopped' }
+      expect(JSON.parse(output)).toMatchObject([killed, killed, killed, waited])
+      expect(read('run')).toBeNull()
+    },
+  )
+
+  test.skipIf(process.platform !== 'linux')(
+    'one that was told to stop while a command hung at its start asks that one when it runs',
+    async () => {
+      const text = `#!/bin/sh\nwhile :; do sleep 0.05; done\n`
+      const program = hangingProgram(text)
       const attempt = start((run) => run('', { argv: [program.file] }))
       await program.asked
       attempt.abort(stopped)
-      expect(await attempt.kill()).toBe('abandoned')
       program.letGo()
       const { output } = (await attempt.ended) as { output: string }
-      expect(JSON.parse(output)).toMatchObject({ type: 'ended', receipt: 'killed', signal: 'SIGKILL', left: [] })
+      expect(JSON.parse(output)).toMatchObject({ receipt: 'terminated', signal: 'SIGTERM' })
     },
   )
 

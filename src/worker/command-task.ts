@@ -34,7 +34,7 @@ export interface AttemptCommands extends NoteCallback {
   endLeft(): Promise<{ killed: boolean; left: number[] }>
 }
 
-/** For a command, when it has to stop: its start may hang (a file system that does not answer). */
+/** For a command that was killed while it started. */
 const START_MS = 2_000
 /** For the handler, when its commands are gone: it has nothing to wait for. */
 const GIVE_UP_MS = 2_000
@@ -104,8 +104,9 @@ class OwnCommands implements AttemptCommands {
   readonly #marker: string
   readonly #running = new Set<RunningCommand>()
   readonly #starting = new Set<Promise<unknown>>()
-  /** Those that are starting are stopped as soon as they run. */
-  #stopped: 'terminate' | 'kill' | null = null
+  /** Those that are starting are asked as soon as they run. */
+  #isStopped = false
+  readonly #killed = new AbortController()
   #mayHaveLeft = false
   #gone = true
 
@@ -118,23 +119,20 @@ class OwnCommands implements AttemptCommands {
   }
 
   async run(request: Omit<CommandRequest, 'marker'>, callbacks: CommandCallbacks = {}): Promise<CommandEnd> {
-    if (this.#stopped) return stoppedBefore(request.argv[0] ?? '')
-    const starting = this.#runner.start({ ...request, marker: this.#marker }, callbacks)
+    if (this.#isStopped) return stoppedBefore(request.argv[0] ?? '')
+    const starting = this.#runner.start({ ...request, marker: this.#marker }, callbacks, this.#killed.signal)
     this.#starting.add(starting)
     const command = await starting
     this.#starting.delete(starting)
     if (!(command instanceof RunningCommand)) return command
-    this.#add(command)
+    this.#running.add(command)
+    if (this.#killed.signal.aborted) command.kill()
+    else if (this.#isStopped) command.terminate()
     this.#mayHaveLeft ||= request.sweep === 'later'
     const end = await command.ended
     this.#running.delete(command)
     if (end.left.length > 0) this.#gone = false
     return end
-  }
-
-  #add(command: RunningCommand): void {
-    this.#running.add(command)
-    if (this.#stopped) command[this.#stopped]()
   }
 
   async endLeft(): Promise<{ killed: boolean; left: number[] }> {
@@ -145,12 +143,13 @@ class OwnCommands implements AttemptCommands {
   }
 
   terminate(): void {
-    this.#stopped ??= 'terminate'
+    this.#isStopped = true
     for (const command of this.#running) command.terminate()
   }
 
   kill(): void {
-    this.#stopped = 'kill'
+    this.#isStopped = true
+    this.#killed.abort()
     for (const command of this.#running) command.kill()
   }
 

@@ -93,17 +93,19 @@ export class CommandRunner {
     return end
   }
 
-  /** For whoever walks the ladder himself. Never rejects. */
+  /** For whoever walks the ladder himself. `killed` ends it while it starts. Never rejects. */
   async start(
     request: CommandRequest,
     { onOutput, onStarted, onLimit, onOverrun, onExit }: CommandCallbacks = {},
+    killed?: AbortSignal,
   ): Promise<RunningCommand | CommandNotStarted> {
     const { supervisor, nodeId } = this.#parts
     const { argv, env, cwd, marker, secrets, outputBytes } = request
     assert(!/[,\0]/.test(marker), `${JSON.stringify(marker)} cannot be a mark`)
     const mask = this.#maskOf(secrets)
     const token = `${this.#tokenOf(marker)}/${++this.#started}`
-    const started = await startProcess({ argv, cwd, env: commandEnvironment(env, nodeId, token) })
+    const variables = commandEnvironment(env, nodeId, token)
+    const started = await startProcess({ argv, cwd, env: variables, ...(killed && { killed }) })
     if (started.type === 'not_started') return { ...started, message: mask.text(started.message) }
     const { process, root } = started
     supervisor.register({ ...root, token })

@@ -17,6 +17,7 @@ import { getSystemErrorName, promisify } from 'node:util'
 import { isMainThread } from 'node:worker_threads'
 import type { Timer } from '../core/clock.ts'
 import { SystemClock } from '../core/system-clock.ts'
+import { killWriters } from './hanging-start.ts'
 import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
 
 type Koffi = typeof import('koffi').default
@@ -44,14 +45,14 @@ const LOOK_EVERY_MS = 1_000
 /** The pool has four threads: starts that hang leave one for the files of everybody else. */
 const STARTS_AT_ONCE = 3
 
-const { ENOENT, ENOTDIR, EACCES, ENOEXEC, E2BIG } = constants.errno
+const { ENOENT, ENOTDIR, EACCES, ENOEXEC, E2BIG, ECANCELED } = constants.errno
 
 export class PosixSpawn {
   readonly #lib: ReturnType<typeof functionsOf>
   readonly #attributes = Buffer.allocUnsafeSlow(ATTRIBUTES_BYTES)
   /** Those that no start uses. */
   readonly #memories: StartMemory[]
-  readonly #waiting: ((memory: StartMemory) => void)[] = []
+  readonly #waiting = new Set<(memory: StartMemory) => void>()
   /** What waitpid answers with. */
   readonly #status = Buffer.allocUnsafeSlow(4)
   /** Ends come in real time. */
@@ -92,17 +93,39 @@ export class PosixSpawn {
 
   /** Rejects with what Node's own would report. */
   async spawn(request: SpawnRequest): Promise<SpawnedProcess> {
-    const memory = this.#memories.pop() ?? (await new Promise<StartMemory>((give) => this.#waiting.push(give)))
+    const memory = this.#memories.pop() ?? (await this.#turn(request.killed))
     try {
       return await this.#spawn(request, memory)
     } finally {
-      const next = this.#waiting.shift()
+      const [next] = this.#waiting
       if (next) next(memory)
       else this.#memories.push(memory)
     }
   }
 
-  async #spawn({ argv, env, cwd: folder }: SpawnRequest, memory: StartMemory): Promise<SpawnedProcess> {
+  #turn(killed: AbortSignal | undefined): Promise<StartMemory> {
+    return new Promise((resolve, reject) => {
+      const end = () => {
+        this.#waiting.delete(begin)
+        killed?.removeEventListener('abort', giveUp)
+      }
+      const begin = (memory: StartMemory) => {
+        end()
+        resolve(memory)
+      }
+      const giveUp = () => {
+        end()
+        reject(systemError('spawn', ECANCELED))
+      }
+      this.#waiting.add(begin)
+      killed?.addEventListener('abort', giveUp)
+    })
+  }
+
+  async #spawn(
+    { argv, env, cwd: folder, killed }: SpawnRequest,
+    memory: StartMemory,
+  ): Promise<SpawnedProcess> {
     const { actions, answer } = memory
     const [program = ''] = argv
     const cwd = folder || null
@@ -111,6 +134,8 @@ export class PosixSpawn {
       value === undefined ? [] : [`${name}=${value}`],
     )
     const pipes: Pipe[] = []
+    const hanging: Timer[] = []
+    const kill = () => hanging.push(killWriters(this.#clock, pipes[0]!.write))
     this.#lib.initActions(actions)
     try {
       pipes.push(this.#pipe(answer))
@@ -118,6 +143,7 @@ export class PosixSpawn {
       this.#lib.addOpen(actions, 0, '/dev/null', 0, 0)
       for (const [i, { write }] of pipes.entries()) this.#lib.addDup(actions, write, i + 1)
       if (cwd !== null) this.#lib.addFolder(actions, cwd)
+      killed?.addEventListener('abort', kill)
       const start = (file: string, args: readonly string[]) => this.#start(file, args, variables, memory)
       const errno = await search(program, env.PATH, cwd, async (file) => {
         const failed = await start(file, argv)
@@ -131,6 +157,8 @@ export class PosixSpawn {
       for (const { read } of pipes) read.destroy()
       throw error
     } finally {
+      killed?.removeEventListener('abort', kill)
+      for (const timer of hanging) timer.cancel()
       this.#lib.destroyActions(actions)
       for (const { write } of pipes) closeSync(write)
     }

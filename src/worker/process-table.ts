@@ -121,7 +121,8 @@ function endOfTurn(clock: Clock): Promise<void> {
   return new Promise((resolve) => clock.endOfTurn(resolve))
 }
 
-function listPids(): number[] | null {
+/** Null where there is no /proc. */
+export function listPids(): number[] | null {
   const names = readProc(() => readdirSync('/proc'))
   if (names === null) return null
   const pids = names.map(Number).filter((pid) => pid > 0)

@@ -229,7 +229,7 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
   })
 
   test('starts that hang hold up nobody but those that wait for their turn', async () => {
-    const { file, asked, letGo } = hangingProgram(join(dir, 'hangs'), '#!/bin/sh\nexit 6\n')
+    const { file, asked, letGo } = hangingProgram('#!/bin/sh\nexit 6\n')
     const before = openFiles()
     const ended: string[] = []
     const runs = [1, 2, 3, 4].map(async (i) => {

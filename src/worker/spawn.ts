@@ -10,6 +10,8 @@ export interface SpawnRequest {
   env: NodeJS.ProcessEnv
   /** Null or empty: that of this process. */
   cwd: string | null
+  /** Ends it as long as its program does not run, which may take for ever (a file system that does not answer). */
+  killed?: AbortSignal
 }
 
 export interface SpawnedProcess {
