@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import path from 'node:path'
 import { describe, expect, vi } from 'vitest'
+import { hangingProgram } from '../../src/worker/fixtures/hanging-program.ts'
 import type { StoredItem, Summary, World } from './world.ts'
 import { HANG, summaryOf, TOLERANCE_MS, worldTest as test } from './world.ts'
 
@@ -49,6 +50,27 @@ describe('the limit of the agent', () => {
     expect(onlyTimeout(summaryOf(ran))).toMatchObject({ itemId: 'item-0' })
     expect(ran.json?.counts).toMatchObject({ successful: 1, timedOut: 1 })
   })
+
+  test.skipIf(process.platform !== 'linux').for([
+    ['agent_timeout_secs', {}],
+    ['timeout', { timeout: 2 }],
+  ] as const)(
+    '%s stops an item whose program hangs at its start, and leaves the others alone',
+    async ([which, own], { world }) => {
+      const { file } = hangingProgram('#!/bin/sh\necho late > "$MARKS/late"\n')
+      const ran = await world.run({
+        runners: { stuck: [file] },
+        map: {
+          ...{ input: { items: ['stuck', 'fast', 'faster'] }, timeout_config: SHORT_GRACE },
+          ...(which === 'agent_timeout_secs' && { agent_timeout_secs: 2 }),
+          agent_template: [{ stuck: 'x', ...own, when: 'item == "stuck"' }, { shell: 'echo done' }],
+        },
+      })
+      expect(onlyTimeout(summaryOf(ran))).toMatchObject({ itemId: 'item-0', limitMs: 2_000 })
+      expect(ran.json?.counts).toMatchObject({ successful: 2, timedOut: 1 })
+      expect(world.mark('late')).toBeNull()
+    },
+  )
 
   test.concurrent('A1: agent_timeout_secs stops one item and leaves the other alone', async ({ world }) => {
     const ran = await world.run({

@@ -92,8 +92,9 @@ export class Git {
     if (place.gitDir !== undefined) env.GIT_DIR = place.gitDir
     if (place.workTree !== undefined) env.GIT_WORK_TREE = place.workTree
     const settings = [...SETTINGS, ...(options.settings ?? [])].flatMap((setting) => ['-c', setting])
+    const limitMs = options.isLong ? LONG_TIMEOUT_MS : TIMEOUT_MS
     const argv = ['git', ...settings, ...args]
-    const child = await spawn({ argv, env, cwd: place.cwd }).catch((error) => {
+    const child = await spawn({ argv, env, cwd: place.cwd, limitMs }).catch((error) => {
       throw notStarted(place, error)
     })
     // Signalled until its end is heard: its number is its own.
@@ -104,8 +105,7 @@ export class Git {
     child.stderr.on('data', (chunk: Buffer) => stderr.add(chunk))
 
     return new Promise((resolve, reject) => {
-      const limitMs = options.isLong ? LONG_TIMEOUT_MS : TIMEOUT_MS
-      let isLate = false
+      let { isLate } = child
       let timer = this.clock.setTimer(limitMs, () => {
         isLate = true
         signalGroup(group, 'SIGTERM') // it takes its lock files along

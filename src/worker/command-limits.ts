@@ -11,6 +11,12 @@ interface Limits {
   idleMs: number | null
 }
 
+/** Of a command that has said nothing. */
+export function firstLimit({ limitMs, idleMs }: Limits): { which: CommandLimit; ms: number } | null {
+  if (idleMs !== null && (limitMs === null || idleMs < limitMs)) return { which: 'idle', ms: idleMs }
+  return limitMs === null ? null : { which: 'limit', ms: limitMs }
+}
+
 export class CommandLimits {
   readonly #clock: Clock
   readonly #over: (which: CommandLimit) => void

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { probeCommands, strangers } from './fixtures/command-probe.ts'
+import { hangingProgram } from './fixtures/hanging-program.ts'
 import { clock, processIn, readIfThere, stateOf, until } from './fixtures/process-probe.ts'
 import { TREE, TREE_NAMES } from './fixtures/process-tasks.ts'
 import type { RunningCommand } from './running-command.ts'
@@ -88,7 +89,7 @@ describe('the limit of a command', () => {
     let running: RunningCommand | undefined
     const ended = run(script, { graceMs: 1_000 }, { onStarted: (command) => (running = command) })
     await until('all of them', () => running?.tails(100).stdout === 'started\n')
-    running?.stop(1_000)
+    running?.terminate()
     expect(await ended).toMatchObject({ receipt: 'terminated', swept: true, left: [] })
   })
 
@@ -185,12 +186,6 @@ describe('the signal', () => {
     expect(child.alive()).toBe(false)
   })
 
-  test('that was given before lets nothing begin', async () => {
-    const end = await probe.runner.run(probe.request('touch begun'), { signal: AbortSignal.abort() })
-    expect(end).toMatchObject({ type: 'not_started', code: 'stopped' })
-    expect(read('begun')).toBeNull()
-  })
-
   test('that is given when it has ended says nothing any more', async () => {
     const cancel = new AbortController()
     const end = await run('exit 1', {}, { signal: cancel.signal })
@@ -201,6 +196,29 @@ describe('the signal', () => {
 })
 
 describe('whoever walks the ladder himself', () => {
+  test.skipIf(process.platform !== 'linux').each(['limit', 'idle'] as const)(
+    'its %s holds also while it starts',
+    async (which) => {
+      const { file } = hangingProgram('#!/bin/sh\necho run > run\n')
+      const told: string[] = []
+      const limits = which === 'limit' ? { limitMs: 300, idleMs: 400 } : { limitMs: 400, idleMs: 300 }
+      const end = await run(
+        '',
+        { argv: [file], ...limits },
+        { onLimit: (one) => told.push(`limit ${one}`), onOverrun: (one) => told.push(`overrun ${one}`) },
+      )
+      expect(end).toMatchObject({
+        type: 'ended',
+        timedOut: which,
+        receipt: 'killed',
+        signal: 'SIGKILL',
+        left: [],
+      })
+      expect(told).toEqual([`limit ${which}`, `overrun ${which}`])
+      expect(read('run')).toBeNull()
+    },
+  )
+
   test('can ask, and take his time; the limit holds on', async () => {
     let running: RunningCommand | undefined
     const script = `trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done`
@@ -228,7 +246,7 @@ describe('whoever walks the ladder himself', () => {
       { onStarted },
     )
     await until('it', () => running?.tails(10).stdout === 'ready\n')
-    running?.stop(60_000)
+    running?.terminate()
     running?.kill()
     expect(await asked).toMatchObject({ receipt: 'killed', timedOut: null })
     const since = clock.monotonic()

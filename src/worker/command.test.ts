@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import type { CommandRequest } from './command.ts'
 import { probeCommands } from './fixtures/command-probe.ts'
 import { clock, processIn, readIfThere, until } from './fixtures/process-probe.ts'
+import { runCommand } from './fixtures/run-command.ts'
 import type { RunningCommand } from './running-command.ts'
 
 const probe = probeCommands('commands')
@@ -51,7 +52,7 @@ describe('a command', () => {
     chmodSync(plain, 0o600)
     const absent = join(probe.dir, 'absent')
     const refused = async (over: Partial<CommandRequest>) => {
-      const end = await probe.runner.run({ ...probe.request(''), ...over })
+      const end = await runCommand(probe.runner, { ...probe.request(''), ...over })
       return end.type === 'not_started' ? [end.code, end.message, end.retryable] : end
     }
     expect(await refused({ argv: ['no-such-program'] })).toEqual([

@@ -6,10 +6,11 @@ import type { Clock } from '../core/clock.ts'
 import { assert } from '../core/errors.ts'
 import type { Logger } from '../core/logger.ts'
 import type { CommandLimit } from './command-limits.ts'
+import { firstLimit } from './command-limits.ts'
 import type { OnOutput } from './command-output.ts'
 import { CommandOutput } from './command-output.ts'
 import type { CommandNotStarted } from './command-start.ts'
-import { startProcess, stoppedBefore } from './command-start.ts'
+import { startProcess } from './command-start.ts'
 import { commandEnvironment } from './marker.ts'
 import type { ProcessTable } from './process-table.ts'
 import { killMarked, killTree } from './process-tree.ts'
@@ -77,23 +78,7 @@ export class CommandRunner {
     return this.#parts.clock
   }
 
-  /** To its end. The signal sends it down the ladder, with the grace of the request. Never rejects. */
-  async run(
-    request: CommandRequest,
-    { signal, ...callbacks }: CommandCallbacks & { signal?: AbortSignal } = {},
-  ): Promise<CommandEnd> {
-    if (signal?.aborted) return stoppedBefore(request.argv[0] ?? '')
-    const command = await this.start(request, callbacks)
-    if (!(command instanceof RunningCommand)) return command
-    const stop = () => command.stop(request.graceMs)
-    if (signal?.aborted) stop()
-    signal?.addEventListener('abort', stop)
-    const end = await command.ended
-    signal?.removeEventListener('abort', stop)
-    return end
-  }
-
-  /** For whoever walks the ladder himself. `killed` ends it while it starts. Never rejects. */
+  /** `killed` ends it while it starts. Never rejects. */
   async start(
     request: CommandRequest,
     { onOutput, onStarted, onLimit, onOverrun, onExit }: CommandCallbacks = {},
@@ -104,8 +89,10 @@ export class CommandRunner {
     assert(!/[,\0]/.test(marker), `${JSON.stringify(marker)} cannot be a mark`)
     const mask = this.#maskOf(secrets)
     const token = `${this.#tokenOf(marker)}/${++this.#started}`
-    const variables = commandEnvironment(env, nodeId, token)
-    const started = await startProcess({ argv, cwd, env: variables, ...(killed && { killed }) })
+    const started = await startProcess({
+      ...{ argv, cwd, env: commandEnvironment(env, nodeId, token) },
+      ...{ limitMs: firstLimit(request)?.ms ?? null, ...(killed && { killed }) },
+    })
     if (started.type === 'not_started') return { ...started, message: mask.text(started.message) }
     const { process, root } = started
     supervisor.register({ ...root, token })

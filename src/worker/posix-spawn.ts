@@ -123,7 +123,7 @@ export class PosixSpawn {
   }
 
   async #spawn(
-    { argv, env, cwd: folder, killed }: SpawnRequest,
+    { argv, env, cwd: folder, killed, limitMs = null }: SpawnRequest,
     memory: StartMemory,
   ): Promise<SpawnedProcess> {
     const { actions, answer } = memory
@@ -134,8 +134,9 @@ export class PosixSpawn {
       value === undefined ? [] : [`${name}=${value}`],
     )
     const pipes: Pipe[] = []
-    const hanging: Timer[] = []
-    const kill = () => hanging.push(killWriters(this.#clock, pipes[0]!.write))
+    const timers: Timer[] = []
+    const kill = () => timers.push(killWriters(this.#clock, pipes[0]!.write))
+    let isLate = false
     this.#lib.initActions(actions)
     try {
       pipes.push(this.#pipe(answer))
@@ -144,6 +145,13 @@ export class PosixSpawn {
       for (const [i, { write }] of pipes.entries()) this.#lib.addDup(actions, write, i + 1)
       if (cwd !== null) this.#lib.addFolder(actions, cwd)
       killed?.addEventListener('abort', kill)
+      if (limitMs !== null) {
+        const late = () => {
+          isLate = true
+          kill()
+        }
+        timers.push(this.#clock.setTimer(limitMs, late))
+      }
       const start = (file: string, args: readonly string[]) => this.#start(file, args, variables, memory)
       const errno = await search(program, env.PATH, cwd, async (file) => {
         const failed = await start(file, argv)
@@ -152,13 +160,13 @@ export class PosixSpawn {
       })
       if (errno !== 0) throw systemError(`spawn ${program}`, errno)
       const [stdout, stderr] = pipes.map(({ read }) => read) as [Socket, Socket]
-      return this.#follow(new PosixProcess(answer.readInt32LE(0), stdout, stderr))
+      return this.#follow(new PosixProcess(answer.readInt32LE(0), stdout, stderr, isLate))
     } catch (error) {
       for (const { read } of pipes) read.destroy()
       throw error
     } finally {
       killed?.removeEventListener('abort', kill)
-      for (const timer of hanging) timer.cancel()
+      for (const timer of timers) timer.cancel()
       this.#lib.destroyActions(actions)
       for (const { write } of pipes) closeSync(write)
     }
@@ -232,13 +240,15 @@ class PosixProcess extends EventEmitter<{ exit: []; close: [] }> implements Spaw
   readonly pid: number
   readonly stdout: Readable
   readonly stderr: Readable
+  readonly isLate: boolean
   exitCode: number | null = null
   signalCode: NodeJS.Signals | null = null
   /** Its pipes and itself. */
   #open = 3
 
-  constructor(pid: number, stdout: Readable, stderr: Readable) {
+  constructor(pid: number, stdout: Readable, stderr: Readable, isLate: boolean) {
     super()
+    this.isLate = isLate
     this.pid = pid
     this.stdout = stdout
     this.stderr = stderr

@@ -9,7 +9,7 @@
 import type { Clock, Timer } from '../core/clock.ts'
 import type { Receipt } from '../core/states.ts'
 import type { CommandLimit } from './command-limits.ts'
-import { CommandLimits } from './command-limits.ts'
+import { CommandLimits, firstLimit } from './command-limits.ts'
 import type { CommandOutput, OutputStream, OutputTexts } from './command-output.ts'
 import type { ProcessEntry, ProcessTable } from './process-table.ts'
 import { exists, isAlive } from './process-table.ts'
@@ -85,7 +85,7 @@ export class RunningCommand {
   #exitedAt: number | null = null
   #isClosed = false
   #isForced = false
-  #stopped: { why: CommandLimit | 'asked'; graceMs: number } | null = null
+  #stopped: CommandLimit | 'asked' | null = null
   #askedAt: number | null = null
   #endedItself = false
   #seen: TreeRoot[] = []
@@ -101,7 +101,7 @@ export class RunningCommand {
     this.#startedAt = clock.monotonic()
     this.#limits = new CommandLimits(clock, parts, (which) => {
       parts.onLimit?.(which)
-      this.#stop(which, parts.graceMs)
+      this.#stop(which)
     })
     for (const stream of ['stdout', 'stderr'] as const) {
       process[stream].on('data', (chunk: Buffer) => {
@@ -116,6 +116,7 @@ export class RunningCommand {
       this.#closed.resolve()
     })
     this.ended = this.#follow()
+    if (process.isLate) this.#endAtStart(firstLimit(parts)?.which ?? 'limit')
   }
 
   tails(maxBytes: number): OutputTexts {
@@ -127,25 +128,29 @@ export class RunningCommand {
     void this.#ask()
   }
 
-  /** Asks it to stop, and makes it when the grace is over. The first reason stays. */
-  stop(graceMs: number): void {
-    this.#stop('asked', graceMs)
-  }
-
   /** Makes it stop now. */
   kill(): void {
-    this.#stopped ??= { why: 'asked', graceMs: 0 }
+    this.#stopped ??= 'asked'
     this.#force()
   }
 
-  #stop(why: CommandLimit | 'asked', graceMs: number): void {
-    if (this.#stopped || this.#exitedAt !== null) return
-    this.#stopped = { why, graceMs }
+  /** It was killed already. */
+  #endAtStart(why: CommandLimit): void {
     this.#limits.cancel()
+    this.#stopped = why
+    this.#parts.onLimit?.(why)
+    this.#parts.onOverrun?.(why)
+    this.#force()
+  }
+
+  /** Asks it to stop, and makes it when the grace is over. */
+  #stop(why: CommandLimit): void {
+    if (this.#stopped || this.#exitedAt !== null) return
+    this.#stopped = why
     void this.#ask().then((isRunning) => {
-      if (isRunning && why !== 'asked') this.#parts.onOverrun?.(why)
+      if (isRunning) this.#parts.onOverrun?.(why)
       if (this.#exitedAt !== null || this.#isForced) return
-      this.#graceTimer = this.#parts.clock.setTimer(graceMs, () => this.#force())
+      this.#graceTimer = this.#parts.clock.setTimer(this.#parts.graceMs, () => this.#force())
     })
   }
 
@@ -207,7 +212,7 @@ export class RunningCommand {
   /** The group was asked, not only its leader: each of it has the grace. */
   async #groupEnded(): Promise<void> {
     const { clock, graceMs } = this.#parts
-    const until = (this.#askedAt ?? -Infinity) + (this.#stopped?.graceMs ?? graceMs)
+    const until = (this.#askedAt ?? -Infinity) + graceMs
     for (let pauseMs = 1; !this.#isForced; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
       if (!exists(-this.root.pid)) return
       // Zombies that nobody has looked at yet count for the system.
@@ -251,7 +256,7 @@ export class RunningCommand {
     const { exitCode, signalCode: signal } = this.#process
     const left = tree.left.map(({ pid }) => pid)
     const isGone = tree.gone && this.#exitedAt !== null
-    const why = this.#stopped?.why ?? 'asked'
+    const why = this.#stopped ?? 'asked'
     return {
       type: 'ended',
       exitCode,

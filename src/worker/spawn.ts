@@ -10,14 +10,20 @@ export interface SpawnRequest {
   env: NodeJS.ProcessEnv
   /** Null or empty: that of this process. */
   cwd: string | null
-  /** Ends it as long as its program does not run, which may take for ever (a file system that does not answer). */
+  /**
+   * End it as long as its program does not run, which may take for ever (a file system that does not answer). Node's
+   * own way cannot: the whole process waits.
+   */
   killed?: AbortSignal
+  limitMs?: number | null
 }
 
 export interface SpawnedProcess {
   readonly pid: number
   readonly stdout: Readable
   readonly stderr: Readable
+  /** Killed, because its limit was over before its program ran. */
+  readonly isLate: boolean
   /** Null until it has ended, and when a signal ended it. */
   readonly exitCode: number | null
   readonly signalCode: NodeJS.Signals | null
@@ -46,7 +52,7 @@ export async function spawnWithNode({ argv, env, cwd }: SpawnRequest): Promise<S
     ...(cwd !== null && { cwd }),
   })
   const { pid, stdout, stderr } = child
-  if (pid !== undefined) return Object.assign(child, { pid })
+  if (pid !== undefined) return Object.assign(child, { pid, isLate: false })
   const failed = once(child, 'error')
   // Nobody else closes them. Without a free file descriptor there are none.
   for (const pipe of [stdout, stderr] as (Readable | undefined)[]) pipe?.destroy()
