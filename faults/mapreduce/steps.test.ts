@@ -185,7 +185,7 @@ describe('steps', () => {
   test.concurrent('an item whose limit is over while a handler runs has timed out', async ({ world }) => {
     const ran = await world.run({
       map: {
-        ...{ input: { items: ['agent', 'command'] }, agent_timeout_secs: 2 },
+        ...{ input: { items: ['agent', 'command'] }, agent_timeout_secs: 4 },
         timeout_config: { cleanup_grace_period_secs: 1, timeout_action: 'retry' },
         agent_template: [
           { shell: 'test ${attempt} = 2', on_failure: { shell: 'sleep 600', when: 'item == "agent"' } },
@@ -195,7 +195,7 @@ describe('steps', () => {
     })
     const { jobId, counts, timeouts } = summaryOf(ran)
     expect(counts).toMatchObject({ successful: 1, failed: 1 })
-    expect(timeouts).toMatchObject([{ name: 'agent', kind: 'agent', limitMs: 2_000 }])
+    expect(timeouts).toMatchObject([{ name: 'agent', kind: 'agent', limitMs: 4_000 }])
     const { 'item-0': agent, 'item-1': command } = await world.items(jobId)
     expect(agent).toMatchObject({ status: 'successful', attempts: 2, timeouts: [{ type: 'agent' }] })
     expect(command).toMatchObject({ status: 'failed', attempts: 1 })

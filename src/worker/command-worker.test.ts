@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { strangers } from './fixtures/command-probe.ts'
 import type { ProgramArgument } from './fixtures/command-program.ts'
+import { hangingProgram } from './fixtures/hanging-program.ts'
 import {
   clock,
   endTree,
@@ -110,6 +111,24 @@ test('J4: a worker that was stopped sees what happened meanwhile before it says 
   spawn('touch', [join(dir, 'enough')])
   expect(await ended('talks')).toMatchObject({ exitCode: 0, timedOut: null })
 })
+
+test.skipIf(process.platform !== 'linux')(
+  'J4: and what had started meanwhile before it says that its start took too long',
+  async () => {
+    const { file, asked, letGo } = hangingProgram('#!/bin/sh\necho done\necho 1 > finished\n')
+    await startWorker({
+      commands: [{ name: 'starts', script: '', argv: [file], limitMs: 3_000, hangs: true }],
+    })
+    await asked
+    const since = clock.monotonic()
+    worker?.kill('SIGSTOP')
+    letGo()
+    await until('the command to finish', () => read('finished'))
+    await until('its limit to be over', () => clock.monotonic() - since > 3_500)
+    worker?.kill('SIGCONT')
+    expect(await ended('starts')).toMatchObject({ exitCode: 0, timedOut: null, stdout: 'done\n' })
+  },
+)
 
 test('with no file left to open a command is not started, a running one is stopped all the same', async () => {
   await startWorker({ withoutFiles: true, commands: [{ name: 'again', script: 'echo works' }] })

@@ -136,6 +136,7 @@ export class PosixSpawn {
     const pipes: Pipe[] = []
     const timers: Timer[] = []
     const kill = () => timers.push(killWriters(this.#clock, pipes[0]!.write))
+    let isStarting = true
     let isLate = false
     this.#lib.initActions(actions)
     try {
@@ -147,10 +148,11 @@ export class PosixSpawn {
       killed?.addEventListener('abort', kill)
       if (limitMs !== null) {
         const late = () => {
-          isLate = true
-          kill()
+          isLate = isStarting
+          if (isLate) kill()
         }
-        timers.push(this.#clock.setTimer(limitMs, late))
+        // At the end of the turn: if this process stood still it may run, and be known in a moment.
+        timers.push(this.#clock.setTimer(limitMs, () => this.#clock.endOfTurn(late)))
       }
       const start = (file: string, args: readonly string[]) => this.#start(file, args, variables, memory)
       const errno = await search(program, env.PATH, cwd, async (file) => {
@@ -165,6 +167,7 @@ export class PosixSpawn {
       for (const { read } of pipes) read.destroy()
       throw error
     } finally {
+      isStarting = false
       killed?.removeEventListener('abort', kill)
       for (const timer of timers) timer.cancel()
       this.#lib.destroyActions(actions)

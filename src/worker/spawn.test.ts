@@ -13,7 +13,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { hangingProgram } from './fixtures/hanging-program.ts'
-import { temporaryFolder } from './fixtures/process-probe.ts'
+import { stateOf, temporaryFolder } from './fixtures/process-probe.ts'
 import { PosixSpawn } from './posix-spawn.ts'
 import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
 import { spawn, spawnWithNode } from './spawn.ts'
@@ -218,13 +218,25 @@ describe.each(ways)('a process that is started by %s', (_, start) => {
 })
 
 describe.skipIf(ways.length === 1)('without a fork', () => {
-  test('an end whose signal was lost is seen all the same', async () => {
+  function ignoreEnds(): void {
     const listeners = process.listeners('SIGCHLD')
     expect(listeners.length).toBeGreaterThan(0)
     process.removeAllListeners('SIGCHLD')
     onTestFinished(() => {
       for (const listener of listeners) process.on('SIGCHLD', listener)
     })
+  }
+
+  test('an end whose signal came before its start was known is seen at once', async () => {
+    ignoreEnds()
+    const one = await spawn(script('exit 4'))
+    while (stateOf(one.pid) !== 'Z');
+    for (const _ of [1, 2]) await new Promise((resolve) => setImmediate(resolve))
+    expect(one.exitCode).toBe(4)
+  })
+
+  test('an end whose signal was lost is seen all the same', async () => {
+    ignoreEnds()
     expect(await endOf(spawn(script('exit 4')))).toMatchObject({ exitCode: 4 })
   })
 
