@@ -108,10 +108,13 @@ async function findStore(io: Io, config: Config, place: StorePlace, need: Need):
   if (need === 'write') {
     // What is not there is not made by somebody who wants to change it.
     if (place.isFile && !existsSync(place.store)) throw noStore(place.store)
-    return openOwn(config, place, { concurrency: 0 })
+    return openOwn(io, config, place, { concurrency: 0 })
   }
   const { Curfew } = await import('../curfew.ts')
-  const reader = await Curfew.read(place.store, { clock: io.clock, logger: storeLogger(config.settings.log) })
+  const reader = await Curfew.read(place.store, {
+    clock: io.clock,
+    logger: storeLogger(io, config.settings.log),
+  })
   const close = () => reader.close()
   return { client: reader, via: 'reader', who: nameOf(place), ...NOWHERE, standsStill: place.isFile, close }
 }
@@ -205,12 +208,13 @@ function watchHolder(io: Io, isThere: () => boolean, closed: AbortSignal): Abort
 
 /** Takes the store: this process works on it until it is closed. */
 export async function openOwn(
+  io: Io,
   { settings }: Config,
   place: StorePlace,
   options: Omit<OpenOptions, 'store' | 'clock' | 'logger'>,
 ): Promise<Engine> {
   const { Curfew } = await import('../curfew.ts')
-  const logger = storeLogger(settings.log)
+  const logger = storeLogger(io, settings.log)
   const client = await Curfew.open({ store: place.store, logger, ...options })
   return { client, via: 'own', who: nameOf(place), ...NOWHERE, close: () => client.close() }
 }

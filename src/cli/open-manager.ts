@@ -25,7 +25,7 @@ export async function keepOpen(
   await stay(io, drain, async () => {
     const curfew = await Curfew.open({
       ...{ store, listen, turns, queues: Object.fromEntries(limits) },
-      ...{ witness: true, logger: storeLogger(log), ...own },
+      ...{ witness: true, logger: storeLogger(io, log), ...own },
     })
     const { addresses, nodeId, closed } = curfew
     tellReady(io, flags, { addresses, nodeId, store: maskUrl(store), ...ready })

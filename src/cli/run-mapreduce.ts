@@ -96,7 +96,7 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   }
   const run = new MapreduceRun({
     ...{ folder, env: { ...io.env }, clock: io.clock, chance: () => randomness.next(), retryTimeouts },
-    logger: storeLogger(config.settings.log),
+    logger: storeLogger(io, config.settings.log),
     changed: () => {
       if (isShown) io.clock.setTimer(SHOW_AFTER_MS, show)
       isShown = false
@@ -229,7 +229,7 @@ async function toItsEnd(
 
 /** Runs that have ended while nobody ran them: their folders go. It is no reason to fail. */
 async function removeLeft(io: Io, client: Client, { config, place }: WorkOnRun): Promise<void> {
-  const logger = storeLogger(config.settings.log)
+  const logger = storeLogger(io, config.settings.log)
   try {
     const options = { clock: io.clock, env: { ...io.env }, most: MOST_BESIDE }
     const removed = await removeEndedRuns(runsFolder(io.env), knownRuns(client, place), options)

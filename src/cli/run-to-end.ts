@@ -137,7 +137,7 @@ export async function openEngine(
   }
   return onceFree(io, TAKE_WITHIN_MS, async () => {
     const found = await findProcess(io, place)
-    return found ? after(found, first) : openOwn(config, place, own)
+    return found ? after(found, first) : openOwn(io, config, place, own)
   })
 }
 
@@ -171,7 +171,7 @@ export async function attachWorker(
   const caller = via === 'managers' ? await callerOf(io, config) : {}
   const worker = await Curfew.work({
     ...{ ...caller, managers: addresses, tasks, agents, workflows, concurrency, turns },
-    ...{ http: { allowPrivate }, witness: true, logger: storeLogger(log) },
+    ...{ http: { allowPrivate }, witness: true, logger: storeLogger(io, log) },
     ...(only && { queues: [only.queue], concurrency: only.concurrency }),
   })
   try {

@@ -127,7 +127,7 @@ async function openForSubmit(
   }
   const { tasks, agents, workflows } = await loadModules(config.settings.modules, io.cwd)
   const witness = 'file' in what && hasShell(what.file)
-  return openOwn(config, place, { tasks, agents, workflows, witness, concurrency: 0 })
+  return openOwn(io, config, place, { tasks, agents, workflows, witness, concurrency: 0 })
 }
 
 /** A workflow with commands is taken only where they could run. */

@@ -32,7 +32,7 @@ Examples:
         const worker = await Curfew.work({
           ...{ ...caller, ...known, managers, concurrency, turns, labels, http: { allowPrivate } },
           ...(queues !== null && { queues }),
-          ...{ witness: true, logger: storeLogger(log) },
+          ...{ witness: true, logger: storeLogger(io, log) },
         })
         const attached = worker.attached().then((manager) => {
           tellReady(io, flags, { role: 'worker', addresses: [manager], nodeId: worker.workerId, known })

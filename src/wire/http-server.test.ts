@@ -4,8 +4,9 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { SystemClock } from '../core/system-clock.ts'
+import { certificates, hasOpenssl } from './fixtures/certificates.ts'
 import { ClusterService } from './gen/curfew/v1/cluster_pb.ts'
 import type { HttpServerOptions } from './http-server.ts'
 import { startHttpServer } from './http-server.ts'
@@ -29,7 +30,10 @@ async function serve(options: Partial<HttpServerOptions> = {}) {
 }
 
 /** Everything that is heard until the other side closes. */
-async function heardBy(url: string, ...parts: string[]): Promise<string> {
+const heardBy = async (url: string, ...parts: string[]) => (await call(url, ...parts)).heard
+
+/** When it is connected. */
+async function call(url: string, ...parts: string[]): Promise<{ heard: Promise<string> }> {
   const { hostname, port } = new URL(url)
   const socket = connect(Number(port), hostname)
   onTestFinished(() => void socket.destroy())
@@ -40,8 +44,7 @@ async function heardBy(url: string, ...parts: string[]): Promise<string> {
   socket.on('error', () => socket.destroy())
   await once(socket, 'connect')
   for (const part of parts) socket.write(part)
-  await once(socket, 'close')
-  return heard
+  return { heard: new Promise((resolve) => socket.once('close', () => resolve(heard))) }
 }
 
 test('a request that does not arrive whole in time is answered so, and its connection closed', async () => {
@@ -64,6 +67,29 @@ test('headers that are too large are answered so', async () => {
   const { url } = await serve()
   const heard = await heardBy(url, `GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ${'a'.repeat(20_000)}\r\n\r\n`)
   expect(heard).toMatch(/^HTTP\/1\.1 431 /)
+})
+
+describe.runIf(hasOpenssl)('strangers who do not end their greeting', () => {
+  const HALF = '\x16\x03\x01\x02\x00'
+
+  async function serveTls(options: Partial<HttpServerOptions> = {}) {
+    const folder = await mkdtemp(path.join(tmpdir(), 'curfew-tls-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    const { ca, server } = certificates(folder, 'own')
+    return serve({ ...options, tls: { ...server, clientCa: ca } })
+  }
+
+  test('are cut off in time', async () => {
+    const { url } = await serveTls({ requestMs: 200 })
+    expect(await Promise.all([heardBy(url), heardBy(url, HALF)])).toEqual(['', ''])
+  })
+
+  test('do not keep it from closing', async () => {
+    const { url, close } = await serveTls()
+    const strangers = await Promise.all([call(url), call(url, HALF)])
+    await close()
+    expect(await Promise.all(strangers.map(({ heard }) => heard))).toEqual(['', ''])
+  })
 })
 
 test('a socket that cannot be made is told of as such, and leaves nothing', async () => {

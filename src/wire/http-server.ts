@@ -125,10 +125,17 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     connectionsCheckingInterval: Math.min(LOOK_EVERY_MS, requestMs),
   }
   const server: Server = tls ? createSecureServer(tls, limits, handle) : createServer(limits, handle)
+  const sockets = new Set<Socket>()
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+  })
   server.maxHeadersCount = MAX_HEADERS
   server.maxConnections = MAX_CONNECTIONS
   server.keepAliveTimeout = 75_000
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => badRequest(error, socket as Socket))
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) =>
+    badRequest(error, socket as Socket, clock),
+  )
   await bind(server, address)
   server.on('error', (error) => logger.error({ error: error.message }, 'a listener failed'))
   const at = addressOf(server, address)
@@ -139,7 +146,10 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       const closed = new Promise<void>((resolve) => server.close(() => resolve()))
       shutdown.abort()
       server.closeIdleConnections()
-      const timer = clock.setTimer(CLOSE_MS, () => server.closeAllConnections())
+      // Also those whose greeting has not ended: the server does not know of them.
+      const timer = clock.setTimer(CLOSE_MS, () => {
+        for (const socket of sockets) socket.destroy()
+      })
       await closed
       timer.cancel()
       if (address.type === 'unix') rmSync(address.path, { force: true })
@@ -149,13 +159,14 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
 
 function createSecureServer(
   { cert, key, clientCa }: TlsOptions,
-  limits: ServerOptions,
+  limits: ServerOptions & { headersTimeout: number },
   handle: RequestListener,
 ): Server {
+  const handshakeTimeout = limits.headersTimeout
   const callers =
     clientCa === undefined ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true as const }
   try {
-    return createTlsServer({ ...limits, cert, key, ...callers }, handle)
+    return createTlsServer({ ...limits, handshakeTimeout, cert, key, ...callers }, handle)
   } catch (error) {
     throw unusable('tls.cert and tls.key cannot be used', error)
   }
@@ -280,12 +291,15 @@ function refuse(response: ServerResponse, { status, code, message, headers }: Re
   req.once('close', () => timer.cancel())
 }
 
-function badRequest({ code }: NodeJS.ErrnoException, socket: Socket): void {
+function badRequest({ code }: NodeJS.ErrnoException, socket: Socket, clock: Clock): void {
   const status = CLIENT_ERRORS[code ?? ''] ?? '400 Bad Request'
   if (!socket.writable) return void socket.destroy()
   // Whoever keeps its own side open does not keep the socket.
   socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\n\r\n`)
   socket.destroySoon()
+  // One whose greeting has not ended can be told nothing, and would stay for ever.
+  const timer = clock.setTimer(HEAR_OUT_MS, () => socket.destroy(), { background: true })
+  socket.once('close', () => timer.cancel())
 }
 
 const CLIENT_ERRORS: Record<string, string> = {

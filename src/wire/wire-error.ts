@@ -69,6 +69,8 @@ export function fromConnectError(error: unknown): CurfewError {
       cause: error,
     })
   }
+  const refused = refusedByTls((connect.cause as NodeJS.ErrnoException | undefined)?.code ?? '', error)
+  if (refused) return refused
   const known = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')
   // Of a stream that was refused nothing arrives but the status, nor of what a proxy refuses.
   const [bare, status = ''] = /^HTTP (\d+)$/.exec(connect.rawMessage) ?? []
@@ -87,6 +89,33 @@ const NO_CONNECTION = [
   'ETIMEDOUT',
   'EAI_AGAIN',
 ]
+
+/** Before a request is sent: null where that is not why. */
+function refusedByTls(errno: string, cause: unknown): CurfewError | null {
+  const [why, hint] = DISTRUSTED[errno] ?? []
+  if (why !== undefined && hint !== undefined) {
+    const message = `the certificate of the manager is not trusted: ${why}`
+    return new CurfewError('untrusted_certificate', message, { hint, cause })
+  }
+  if (!/^ERR_SSL_TLS.*_ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|UNSUPPORTED_CERTIFICATE)/.test(errno))
+    return null
+  return new CurfewError('unauthenticated', 'the manager wants a client certificate that it knows', {
+    hint: 'Give one: --tls-client-cert and --tls-client-key, CURFEW_TLS_CLIENT_CERT and CURFEW_TLS_CLIENT_KEY, or tls.',
+    cause,
+  })
+}
+
+const GIVE_AUTHORITY = 'Give the certificate of its authority: --tls-ca, CURFEW_TLS_CA or tls.ca.'
+const DISTRUSTED: Record<string, [why: string, hint: string]> = {
+  DEPTH_ZERO_SELF_SIGNED_CERT: ['it signed itself', GIVE_AUTHORITY],
+  SELF_SIGNED_CERT_IN_CHAIN: ['its authority is not known here', GIVE_AUTHORITY],
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: ['its authority is not known here', GIVE_AUTHORITY],
+  UNABLE_TO_GET_ISSUER_CERT: ['its authority is not known here', GIVE_AUTHORITY],
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: ['its authority is not known here', GIVE_AUTHORITY],
+  CERT_HAS_EXPIRED: ['it has expired', 'Give the manager a new one.'],
+  CERT_NOT_YET_VALID: ['it is not valid yet', 'Look at the clocks of both machines.'],
+  ERR_TLS_CERT_ALTNAME_INVALID: ['it is for another name', 'Call the manager by a name of its certificate.'],
+}
 
 /** The library knows some of them, and calls the others failures of its own. */
 function isOfConnection({ cause }: Error): boolean {
