@@ -15,10 +15,13 @@ export function killWriters(clock: Clock, pipe: number): Timer {
   let timer: Timer
   const look = () => {
     timer = clock.setTimer(LOOK_EVERY_MS, look)
-    const name = targetOf(`/proc/self/fd/${pipe}`)
-    const pids = name === null ? [] : (listPids() ?? [])
-    // It cannot be reaped before its start has ended.
-    for (const pid of pids) if (targetOf(`/proc/${pid}/fd/1`) === name) process.kill(pid, 'SIGKILL')
+    try {
+      const name = targetOf(`/proc/self/fd/${pipe}`)
+      const pids = name === null ? [] : (listPids() ?? [])
+      for (const pid of pids) if (targetOf(`/proc/${pid}/fd/1`) === name) process.kill(pid, 'SIGKILL')
+    } catch {
+      return // it has just gone, or there is no file descriptor to look with: the next look tells
+    }
   }
   look()
   return { cancel: () => timer.cancel() }

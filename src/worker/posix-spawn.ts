@@ -126,6 +126,7 @@ export class PosixSpawn {
     { argv, env, cwd: folder, killed, limitMs = null }: SpawnRequest,
     memory: StartMemory,
   ): Promise<SpawnedProcess> {
+    if (killed?.aborted) throw systemError('spawn', ECANCELED)
     const { actions, answer } = memory
     const [program = ''] = argv
     const cwd = folder || null
