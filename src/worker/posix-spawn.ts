@@ -53,6 +53,8 @@ export class PosixSpawn {
   /** Those that no start uses. */
   readonly #memories: StartMemory[]
   readonly #waiting = new Set<(memory: StartMemory) => void>()
+  /** The pipes of those that have begun, to write to. */
+  readonly #starting = new Set<number>()
   /** What waitpid answers with. */
   readonly #status = Buffer.allocUnsafeSlow(4)
   /** Ends come in real time. */
@@ -89,6 +91,10 @@ export class PosixSpawn {
     this.#lib.setFlags(this.#attributes, flags)
     // From now on, so that there is no moment in which an end is missed.
     process.on('SIGCHLD', this.#look)
+    // An exit waits for the threads of the pool, and they for starts that hang.
+    process.on('exit', () => {
+      for (const pipe of this.#starting) killWriters(this.#clock, pipe)
+    })
   }
 
   /** Rejects with what Node's own would report. */
@@ -146,6 +152,7 @@ export class PosixSpawn {
       this.#lib.addOpen(actions, 0, '/dev/null', 0, 0)
       for (const [i, { write }] of pipes.entries()) this.#lib.addDup(actions, write, i + 1)
       if (cwd !== null) this.#lib.addFolder(actions, cwd)
+      this.#starting.add(pipes[0]!.write)
       killed?.addEventListener('abort', kill)
       if (limitMs !== null) {
         const late = () => {
@@ -172,7 +179,10 @@ export class PosixSpawn {
       killed?.removeEventListener('abort', kill)
       for (const timer of timers) timer.cancel()
       this.#lib.destroyActions(actions)
-      for (const { write } of pipes) closeSync(write)
+      for (const { write } of pipes) {
+        this.#starting.delete(write)
+        closeSync(write)
+      }
     }
   }
 

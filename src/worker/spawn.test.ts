@@ -1,4 +1,5 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn as spawnByNode } from 'node:child_process'
+import { once } from 'node:events'
 import {
   chmodSync,
   existsSync,
@@ -256,6 +257,21 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
     await Promise.all([...runs, other])
     expect(ended.toSorted()).toEqual(['1: 6', '2: 6', '3: 6', '4: 6', 'other: 5'])
     expect(openFiles()).toBe(before - 1)
+  })
+
+  test('starts that hang do not keep a process from exiting', async () => {
+    const { file, asked } = hangingProgram('#!/bin/sh\nexit 6\n')
+    const url = new URL('./spawn.ts', import.meta.url).href
+    const text = `import { spawn } from ${JSON.stringify(url)}
+      for (let i = 0; i < 4; i++) void spawn({ argv: [${JSON.stringify(file)}], env: {}, cwd: null })
+      process.on('SIGTERM', () => process.exit(3))`
+    const args = ['--input-type=module', '-e', text]
+    const child = spawnByNode(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] })
+    const exited = once(child, 'exit')
+    onTestFinished(() => void child.kill('SIGKILL'))
+    await asked
+    child.kill('SIGTERM')
+    expect(await exited).toEqual([3, null])
   })
 
   test('arguments that no system takes are not kept in memory', async () => {
