@@ -11,7 +11,7 @@ import { GRAPH_INPUT, graphModels } from './fixtures/graph-arbitraries.ts'
 import { GraphHistory } from './fixtures/graph-history.ts'
 import type { GraphHappening, WorkEnd } from './graph-types.ts'
 
-const SHARE = 1 / 6
+const SHARE = 1 / 12
 /** Graphs that grow and grow are stopped there. */
 const MOST_TOKENS = 300
 
@@ -104,6 +104,50 @@ test(
       expect(again.outcome()).toBe(outcome)
     }
     fc.assert(fc.property(graphModels(scale), choices, stops, within(SHARE, sound)), asMany())
+  },
+  longest(SHARE),
+)
+
+/** Some joins only count. */
+function counting(model: WorkflowModel, which: readonly boolean[]): WorkflowModel {
+  const transitions = model.transitions.map((transition, i) =>
+    transition.synchronization && which[i % which.length]
+      ? {
+          ...transition,
+          synchronization: { ...transition.synchronization, collects: false, timeoutMs: null },
+        }
+      : transition,
+  )
+  return { ...model, transitions }
+}
+
+test(
+  'one that forgets branches that only have to be counted asks for the same, and is as sound',
+  () => {
+    let forgotten = 0
+    const alike = (
+      drawn: WorkflowModel,
+      which: readonly boolean[],
+      chosen: readonly Choice[],
+      stop: Stop | null,
+    ) => {
+      const model = counting(drawn, which)
+      const { happenings, commands, run } = play(model, chosen, stop)
+      const forgetful = new GraphHistory(planWorkflow(model), GRAPH_INPUT, { forgets: true })
+      for (const happening of happenings) {
+        forgetful.happen(happening)
+        forgotten += forgetful.run.tokens.filter(({ no }, i) => no !== i).length
+      }
+      expect(forgetful.problems).toEqual([])
+      expect(forgetful.commands).toEqual(commands)
+      expect([forgetful.run.end, forgetful.run.values]).toEqual([run.end, run.values])
+    }
+    const property = fc.property(
+      ...[graphModels(scale), fc.array(fc.boolean(), { minLength: 1 }), choices, stops],
+      within(SHARE, alike),
+    )
+    fc.assert(property, asMany())
+    expect(forgotten).toBeGreaterThan(0)
   },
   longest(SHARE),
 )

@@ -34,6 +34,7 @@ import type {
 } from './graph-types.ts'
 import { GraphValues } from './graph-values.ts'
 import { JoinTimers } from './join-timers.ts'
+import { StandIns } from './stand-ins.ts'
 import { StepBudget } from './step-budget.ts'
 
 export class GraphRun {
@@ -51,9 +52,12 @@ export class GraphRun {
   #begun: Join[] = []
   #commands: GraphCommand[] = []
   readonly #steps = new StepBudget()
+  readonly #standIns: StandIns | null
 
-  constructor(plan: WorkflowPlan, input: unknown) {
+  /** `forgets`: branches that only have to be counted. It asks for the same all the same. */
+  constructor(plan: WorkflowPlan, input: unknown, { forgets = false } = {}) {
     this.plan = plan
+    this.#standIns = forgets ? new StandIns() : null
     this.values = new GraphValues(input)
     this.#routes = new GraphRoutes(plan, this.values)
     this.#timers = new JoinTimers(plan, (command) => this.#commands.push(command))
@@ -95,10 +99,10 @@ export class GraphRun {
   #stopped({ reason, timeoutMs }: Extract<GraphHappening, { type: 'stopped' }>): void {
     const { model } = this.plan
     if (reason === 'timed_out') {
-      for (const token of this.tokens) {
-        if (!isLive(token)) continue
+      for (const [no, token] of [...this.tokens.entries()].filter(([, one]) => isLive(one))) {
         token.status = 'timed_out'
-        this.#recordTimeout(token, 'workflow', timeoutMs ?? model.timeoutMs, model.onTimeout)
+        const told = token.no === no ? token : { ...token, no } // one may stand for many
+        this.#recordTimeout(told, 'workflow', timeoutMs ?? model.timeoutMs, model.onTimeout)
       }
     }
     this.#finish({ status: 'stopped', reason })
@@ -264,6 +268,8 @@ export class GraphRun {
     scope.unsettled--
     scope.running--
     for (const join of scope.joins) join.settle(branch)
+    const replaced = this.#standIns?.replace(branch, scope, this.tokens)
+    if (replaced) this.#letGo(replaced)
     this.#judge(scope)
     this.#startBranches(scope)
   }

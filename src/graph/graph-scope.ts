@@ -113,13 +113,20 @@ export interface BranchSource {
   context(index: number): JsonObject
 }
 
+/** Of a branch at a join, with its context when it arrived. */
+export interface Arrival {
+  token: Token
+  transition: TransitionModel
+  context: JsonObject
+}
+
 const NO_VALUES: JsonObject = {}
 
 export class Join {
   readonly scope: Scope
   readonly transition: TransitionModel
-  /** By branch, with its context when it arrived. */
-  readonly arrived = new Map<number, { token: Token; transition: TransitionModel; context: JsonObject }>()
+  /** By branch. */
+  readonly arrived = new Map<number, Arrival>()
   /** Of those that arrived, the ones in which something still runs. */
   unsettled = 0
   timeoutTimer: number | null = null

@@ -47,7 +47,7 @@ function runWorkflow(start: WorkflowStart, context: InnerContext): Promise<unkno
   // The model of the plan, which runs share: that of the start is not kept.
   const { definitions, inherit = false, depth = 0 } = start
   const shared = { model: plan.model, definitions, inherit, depth }
-  const graph = new GraphRun(plan, start.input)
+  const graph = new GraphRun(plan, start.input, { forgets: true })
   const guarded = (work: () => void) => {
     try {
       work()
