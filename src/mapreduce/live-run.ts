@@ -1,6 +1,8 @@
 /** What a run is doing at this moment, for whoever shows it. Counts add up at any time. */
 import type { Phase } from '../definitions/mapreduce-model.ts'
 import { PHASES } from '../definitions/mapreduce-model.ts'
+import type { ItemNumbers } from './item-lines.ts'
+import { setAt } from './item-lines.ts'
 import type { ItemResult, ItemStatus } from './run-folder.ts'
 import type { RunningStep } from './steps.ts'
 
@@ -47,11 +49,14 @@ export class LiveRun {
   readonly running = new Map<string, LiveItem>()
   readonly recent: EndedItem[] = []
   readonly #changed: () => void
-  readonly #ended = new Map<string, ItemStatus>()
+  readonly #numbers: ItemNumbers
+  /** By number of the item. */
+  readonly #ended: (ItemStatus | null)[] = []
   readonly #tally: Record<ItemStatus, number> = { successful: 0, failed: 0, timed_out: 0, skipped: 0 }
   #total = 0
 
-  constructor(has: (phase: Phase) => boolean, changed: () => void) {
+  constructor(has: (phase: Phase) => boolean, numbers: ItemNumbers, changed: () => void) {
+    this.#numbers = numbers
     this.#changed = changed
     this.phases = PHASES.map((phase) => ({
       ...{ phase, state: has(phase) ? ('waiting' as const) : ('none' as const) },
@@ -121,14 +126,14 @@ export class LiveRun {
 
   /** It is to be worked on again. */
   forget(itemId: string): void {
-    const status = this.#ended.get(itemId)
-    if (status === undefined) return
+    const status = this.status(itemId)
+    if (status === null) return
     this.#tally[status]--
-    this.#ended.delete(itemId)
+    this.#ended[this.#numbers.of(itemId)] = null
   }
 
   status(itemId: string): ItemStatus | null {
-    return this.#ended.get(itemId) ?? null
+    return this.#ended[this.#numbers.of(itemId)] ?? null
   }
 
   get bad(): number {
@@ -137,7 +142,7 @@ export class LiveRun {
 
   /** `isOver`: what has not ended never will. */
   counts(isOver = false): ItemCounts {
-    const ended = this.#ended.size
+    const ended = Object.values(this.#tally).reduce((sum, some) => sum + some, 0)
     const running = isOver ? 0 : this.running.size
     const open = Math.max(0, this.#total - ended - running)
     const counts: ItemCounts = {
@@ -156,7 +161,7 @@ export class LiveRun {
 
   #count({ id, status }: ItemResult): void {
     this.forget(id)
-    this.#ended.set(id, status)
+    setAt(this.#ended, this.#numbers.add(id), status, null)
     this.#tally[status]++
   }
 }

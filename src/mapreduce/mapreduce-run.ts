@@ -94,7 +94,8 @@ export class MapreduceRun {
     this.print = parts.print
     const own = model.secrets.some((name) => name in model.env) ? this.#ownVariables({ ...env }) : {}
     this.secrets = model.secrets.flatMap((name) => [env[name] || [], own[name] || []].flat())
-    this.live = new LiveRun((phase) => phase === 'map' || model[phase].steps.length > 0, parts.changed)
+    const has = (phase: Phase) => phase === 'map' || model[phase].steps.length > 0
+    this.live = new LiveRun(has, folder.numbers, parts.changed)
     this.live.restore(folder.items()?.size ?? 0, this.#ended())
     if (retryTimeouts) this.#retryTimedOut()
   }
@@ -234,7 +235,7 @@ export class MapreduceRun {
   /** Written down: whoever goes on with the run after this session works on them too. */
   #retryTimedOut(): void {
     const { record } = this.folder
-    const timedOut = [...(this.folder.items()?.keys() ?? [])].filter(
+    const timedOut = [...(this.folder.items()?.ids() ?? [])].filter(
       (id) => this.live.status(id) === 'timed_out' && !record.retrying.includes(id),
     )
     record.retrying.push(...timedOut)

@@ -25,7 +25,7 @@ export async function findItems(run: MapreduceRun, attempt: Attempt): Promise<{ 
   const { folder, live, clock } = run
   live.phaseBegins('map', clock.wall())
   const known = folder.items()
-  if (known) return { ids: [...known.keys()] }
+  if (known) return { ids: [...known.ids()] }
   const { items, warnings } = await selected(run, attempt)
   for (const warning of warnings) run.logger.warn({ job: run.jobId }, warning)
   folder.setItems(items)

@@ -88,3 +88,41 @@ test('after its end a run is kept for what is still needed of it', () => {
   RunFolder.open(runs, JOB).end(8, { hasLetters: false })
   expect(existsSync(path.join(runs, JOB))).toBe(false)
 })
+
+test('items are read one at a time, in their order, by this process and by the next', () => {
+  const folder = RunFolder.create(runs, RECORD)
+  // Longer than what is read and written at once; of two and three bytes a character, so that one is cut.
+  const items = ['', 'ä€', 'ä€'.repeat(50_000), 'ä€'.repeat(200), 'last'].map((item, i) => ({
+    ...{ id: `item-${9 - i}`, name: `the ${i}.`, item },
+  }))
+  folder.setItems([{ id: 'item-0', name: 'before', item: null }])
+  expect(folder.items()?.size).toBe(1)
+  folder.setItems(items)
+  for (const one of [folder, RunFolder.look(runs, JOB)]) {
+    const list = one.items()
+    expect([...(list?.ids() ?? [])]).toEqual(items.map(({ id }) => id))
+    expect([...(list?.values() ?? [])]).toEqual(items)
+    expect(list?.get('item-7')).toEqual(items[2])
+    expect([list?.has('item-5'), list?.has('item-0'), list?.get('item-0')]).toEqual([true, false, null])
+    one.unlock()
+  }
+})
+
+test('results of items that are not of this run do not count, and the others keep the order they came in', () => {
+  const folder = RunFolder.create(runs, RECORD)
+  folder.setItems(['item-0', 'item-1', 'item-2'].map((id) => ({ id, name: id, item: id })))
+  const result = { name: '', status: 'successful', tookMs: 1, attempts: [], captures: {} } as const
+  for (const id of ['item-2', 'item-7', 'item-0']) folder.setResult({ ...result, id, attempts: [] })
+  for (const one of [folder, RunFolder.look(runs, JOB)]) {
+    expect([...one.results()].map(({ id }) => id)).toEqual(['item-2', 'item-0'])
+    expect(one.result('item-1')).toBeNull()
+    one.unlock()
+  }
+})
+
+test('a list of items that somebody else wrote into is told', () => {
+  const folder = RunFolder.create(runs, RECORD)
+  writeFileSync(path.join(folder.path, 'items.jsonl'), '{"id":"item-0"}\nrubbish\n')
+  expect(() => folder.items()).toThrow(expect.objectContaining({ code: 'broken_run' }))
+  folder.unlock()
+})

@@ -21,8 +21,11 @@ import type { SelectedItem } from '../definitions/item-selection.ts'
 import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
 import { isAlive, startTimeOf } from '../worker/process-table.ts'
+import { ItemNumbers } from './item-lines.ts'
+import { ItemList } from './item-list.ts'
 import { ResultLog } from './result-log.ts'
 import type { StepFailure, StepRecord, StepTimeout } from './step-records.ts'
+import { parseStored } from './stored-json.ts'
 
 /** What a run was started with. */
 export interface RunRecord {
@@ -101,7 +104,8 @@ export function runsFolder(env: NodeJS.ProcessEnv = process.env): string {
 export class RunFolder {
   readonly path: string
   readonly record: RunRecord
-  #items: Map<string, RunItem> | null = null
+  readonly numbers = new ItemNumbers()
+  #items: ItemList | null = null
   #captures: Record<string, unknown> | null = null
   #results: ResultLog | null = null
   #isLocked = false
@@ -169,7 +173,7 @@ export class RunFolder {
   static look(runs: string, jobId: string): RunFolder {
     const folder = path.join(runs, jobId)
     const file = path.join(folder, 'run.json')
-    const record = parse<RunRecord>(file, readFileSync(file, 'utf8'))
+    const record = parseStored<RunRecord>(file, readFileSync(file, 'utf8'))
     if (record.format !== MAPREDUCE_FORMAT) {
       const message = `${jobId} was started by another version of curfew (format ${record.format})`
       throw new CurfewError('unknown_format', message)
@@ -186,19 +190,20 @@ export class RunFolder {
   }
 
   setItems(items: readonly RunItem[]): void {
-    this.#writeText('items.jsonl', items.map((item) => `${JSON.stringify(item)}\n`).join(''))
-    this.#items = byId(items)
+    this.#items?.close()
+    this.#items = null
+    this.#writeWhole('items.jsonl', (opened) => ItemList.write(opened, items))
   }
 
   /** In their order. Null before they are known. */
-  items(): ReadonlyMap<string, RunItem> | null {
-    if (this.#items) return this.#items
-    const text = this.#read('items.jsonl')
-    if (text === null) return null
-    const lines = text.split('\n').filter((line) => line !== '')
-    const file = path.join(this.path, 'items.jsonl')
-    this.#items = byId(lines.map((line) => parse<RunItem>(file, line)))
-    return this.#items
+  items(): ItemList | null {
+    try {
+      this.#items ??= ItemList.read(path.join(this.path, 'items.jsonl'), this.numbers)
+      return this.#items
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
+      throw error
+    }
   }
 
   setCaptures(captures: Record<string, unknown>): void {
@@ -279,6 +284,8 @@ export class RunFolder {
   }
 
   unlock(): void {
+    this.#items?.close()
+    this.#items = null
     this.#results?.close()
     this.#results = null
     if (this.#isLocked) rmSync(path.join(this.path, LOCK), { force: true })
@@ -286,7 +293,7 @@ export class RunFolder {
   }
 
   #resultLog(): ResultLog {
-    this.#results ??= new ResultLog(path.join(this.path, 'results.jsonl'))
+    this.#results ??= new ResultLog(path.join(this.path, 'results.jsonl'), this.numbers)
     return this.#results
   }
 
@@ -322,20 +329,26 @@ export class RunFolder {
   }
 
   #write(name: string, value: unknown): void {
-    this.#writeText(name, JSON.stringify(value))
+    const text = JSON.stringify(value)
+    this.#writeWhole(name, (opened) => writeFileSync(opened, text))
   }
 
   /** Whole or not at all. */
-  #writeText(name: string, text: string): void {
+  #writeWhole(name: string, write: (opened: number) => void): void {
     const file = path.join(this.path, name)
     const draft = path.join(path.dirname(file), `.${path.basename(file)}.${process.pid}`)
-    writeFileSync(draft, text, { mode: 0o600 })
+    const opened = openSync(draft, 'w', 0o600)
+    try {
+      write(opened)
+    } finally {
+      closeSync(opened)
+    }
     renameSync(draft, file)
   }
 
   #readJson<T>(name: string): T | null {
     const text = this.#read(name)
-    return text === null ? null : parse<T>(path.join(this.path, name), text)
+    return text === null ? null : parseStored<T>(path.join(this.path, name), text)
   }
 
   #read(name: string): string | null {
@@ -376,22 +389,9 @@ function holderOf(lock: string): { pid: number; startTime: number } | null {
   }
 }
 
-function parse<T>(file: string, text: string): T {
-  try {
-    return JSON.parse(text) as T
-  } catch (error) {
-    const message = `${file} is not as it was written: ${(error as Error).message}`
-    throw new CurfewError('broken_run', message, { fields: { file }, cause: error })
-  }
-}
-
 function inUse(jobId: string, pid: number): CurfewError {
   return new CurfewError('in_use', `${jobId} is being run by process ${pid}`, {
     hint: `See what it does: curfew watch ${jobId}`,
     fields: { jobId, pid },
   })
-}
-
-function byId(items: readonly RunItem[]): Map<string, RunItem> {
-  return new Map(items.map((item) => [item.id, item]))
 }
