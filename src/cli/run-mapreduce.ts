@@ -36,7 +36,7 @@ import type { Flags } from './options.ts'
 import { printJson } from './print.ts'
 import { planFolders } from './run-surroundings.ts'
 import { attachWorker, openEngine } from './run-to-end.ts'
-import { keepHeapSmall } from './small-heap.ts'
+import { SmallHeap } from './small-heap.ts'
 import { takeTimedOutLetters } from './timed-out-letters.ts'
 import { handleOf } from './work-handle.ts'
 
@@ -90,9 +90,12 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
   const display = openMapreduceDisplay(io, io.stderr)
   const times = { startedAt: io.clock.wall(), deadlineAt: null as number | null }
   let isShown = true
+  const heap = new SmallHeap()
   const show = () => {
     isShown = true
-    display.show(snapshotOf(run, times))
+    const snapshot = snapshotOf(run, times)
+    heap.items(snapshot.counts.total)
+    display.show(snapshot)
   }
   const run = new MapreduceRun({
     ...{ folder, env: { ...io.env }, clock: io.clock, chance: () => randomness.next(), retryTimeouts },
@@ -128,7 +131,8 @@ export async function workOnRun(io: Io, options: WorkOnRun): Promise<void> {
       const left = await takeTimedOutLetters(client, run)
       if (left.length > 0) notes.push(leftText(left, run))
     }
-    const ended = await toItsEnd(io, run, { ...options, first, display, signal: interrupt.signal, times })
+    const { signal } = interrupt
+    const ended = await toItsEnd(io, run, { ...options, first, display, heap, signal, times })
     await run.settle()
     show()
     const ms = Math.round(io.clock.monotonic() - from)
@@ -164,11 +168,12 @@ async function toItsEnd(
   run: MapreduceRun,
   options: WorkOnRun & {
     display: MapreduceDisplay
+    heap: SmallHeap
     signal: AbortSignal
     times: { deadlineAt: number | null }
   },
 ): Promise<Ended | null> {
-  const { config, place, display, signal, times, first } = options
+  const { config, place, display, heap, signal, times, first } = options
   const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
   // One more for what is not an item; where there cannot be one more, that waits for an item to end.
   const concurrency = Math.min(run.model.map.maxParallel + 1, MAX_CONCURRENCY)
@@ -194,7 +199,7 @@ async function toItsEnd(
       folder.record.isStarted = true
       folder.save()
     }
-    keepHeapSmall()
+    heap.loaded()
     const stop = AbortSignal.any([engine.gone, signal])
     const onSeen = ({ work: { deadlineAt } }: { work: TaskView }) => {
       times.deadlineAt = deadlineAt
