@@ -1,6 +1,6 @@
 /** What a transaction is asked to do, what it answers, and what it leaves to be told after its commit. */
 import type { Receipt } from '../core/states.ts'
-import type { ClaimedTask, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
+import type { ClaimedTask, ClaimPlace, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
 import type { AgentInput } from './agent-input.ts'
@@ -47,6 +47,8 @@ export interface ClaimWish {
   slots: number
   /** Older work may wait than what this batch brings. */
   look: boolean
+  /** Of one queue and name: the next ones stand behind it. */
+  after: ClaimPlace | null
   turns: TurnWish | null
 }
 

@@ -48,7 +48,10 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     }
   }
   const apply = async (...commands: Command[]) => {
-    const context = { nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 }
+    const context = {
+      ...{ nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 },
+      claimed: () => undefined,
+    }
     const request = { fence: null, context, memory: new AgentMemory(), wish: null, now: () => NOW }
     return (await commitBatch(db.store, commands, request)).answers.map(({ type }) => type)
   }

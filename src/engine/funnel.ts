@@ -40,8 +40,8 @@ export interface FunnelOptions<Command, Answer, Committed> {
   /** One transaction. `first`: not a part of a halved batch. */
   commit(commands: readonly Command[], first: boolean): Promise<Batch<Answer, Committed>>
   committed(committed: Committed): void
-  /** Whether there is something to do even without a command. */
-  wanted(): boolean
+  /** How much there is to do even without a command, in rows. */
+  wanted(): number
   /** The store is damaged; nothing is acknowledged any more. */
   failed(error: StoreError): void
 }
@@ -58,11 +58,11 @@ interface Entry<Command, Answer> {
   reject(error: unknown): void
 }
 
-/** So many rows must wait before a second transaction is opened beside the first: few are better together. */
-const WORTH_A_LANE = 64
-
-/** Lanes share what waits in parts of at least so many rows: a transaction costs as much as some dozens of them. */
-const SMALLEST_SHARE = MAX_BATCH_ROWS / 2
+/**
+ * So many rows must wait before one more transaction is opened, by how many there are: one costs as much as some dozens
+ * of rows, so few are better together. Two keep the database busy while this process works; a third is for a rush.
+ */
+const WORTH_A_LANE = [1, 64, MAX_BATCH_ROWS * 0.8]
 
 /** The part of a batch that callers have while reports could fill it. */
 const CALLERS_SHARE = 0.2
@@ -137,7 +137,7 @@ export class Funnel<Command, Answer, Committed> {
   /** There is something to do. */
   kick(): void {
     if (this.#starting || this.#closed || this.#lanes >= this.#options.lanes) return
-    if (this.#lanes > 0 && this.#rows < WORTH_A_LANE) return
+    if (!this.#isWorthALane(this.#lanes)) return
     this.#starting = true
     this.#options.clock.endOfTurn(() => {
       this.#starting = false
@@ -162,7 +162,7 @@ export class Funnel<Command, Answer, Committed> {
 
   async #drain(): Promise<void> {
     try {
-      while (!this.#closed && this.#hasWork()) {
+      while (!this.#closed && this.#isWorthALane(this.#lanes - 1)) {
         const batch = this.#take()
         this.kick() // what is left may be worth a lane of its own
         await this.#runBatch(batch, true)
@@ -174,9 +174,10 @@ export class Funnel<Command, Answer, Committed> {
     }
   }
 
-  #hasWork(): boolean {
-    if (this.#lanes > 1 && this.#rows < WORTH_A_LANE) return false
-    return this.#rows > 0 || this.#options.wanted()
+  /** Whether there is enough to do for one more beside so many others. */
+  #isWorthALane(others: number): boolean {
+    const enough = WORTH_A_LANE[others] ?? MAX_BATCH_ROWS
+    return this.#rows >= enough || this.#rows + this.#options.wanted() >= enough
   }
 
   #add(entry: Entry<Command, Answer>): void {
@@ -185,10 +186,9 @@ export class Funnel<Command, Answer, Committed> {
     this.#rows += entry.rows
   }
 
-  /** The oldest that wait; where there are lanes beside this one, their share is left to them. */
+  /** The oldest that wait. */
   #take(): Entry<Command, Answer>[] {
-    const share = Math.ceil(this.#rows / this.#options.lanes)
-    const most = Math.min(MAX_BATCH_ROWS, Math.max(SMALLEST_SHARE, share))
+    const most = MAX_BATCH_ROWS
     const taken: Entry<Command, Answer>[] = []
     let bytes = 0
     let rows = 0

@@ -62,6 +62,7 @@ function claimedOf(row: Started<NewRow>): ClaimedTask {
     id: row.id,
     name: row.name,
     queue: row.queue,
+    priority: row.priority,
     attempt: row.attempt,
     input: row.input,
     details: null,

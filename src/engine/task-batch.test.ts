@@ -24,7 +24,10 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     await db.clear()
   })
   const apply = (commands: Command[], wish: ClaimWish | null = null) => {
-    const context = { nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 }
+    const context = {
+      ...{ nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 },
+      claimed: () => undefined,
+    }
     return commitBatch(db.store, commands, { fence: null, context, memory, wish, now: () => NOW })
   }
   const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input, scope: null })
@@ -238,6 +241,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       queues: ['default'],
       limitedQueues: [],
       slots: 2,
+      after: null,
       turns: null,
     }
     const schedule = (...tasks: ReturnType<typeof newTask>[]): Command[] => [

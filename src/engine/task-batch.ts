@@ -4,6 +4,7 @@
  */
 import { CurfewError } from '../core/errors.ts'
 import { MAX_FIRED } from '../core/limits.ts'
+import type { ClaimedTask } from '../store/hot-statements.ts'
 import type { Ticket, Work } from '../store/statement.ts'
 import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
@@ -13,6 +14,7 @@ import { AgentBatch } from './agent-batch.ts'
 import { hasUntil } from './agent-draft.ts'
 import type { AgentInput } from './agent-input.ts'
 import { AgentLocks } from './agent-locks.ts'
+import { claimTasks } from './claim-tasks.ts'
 import type { Answer, ClaimWish, Command, Committed } from './command.ts'
 import { storeLetters } from './dead-letters.ts'
 import { cancelAnswer, RepeatedRequests } from './repeated-requests.ts'
@@ -30,6 +32,8 @@ export interface BatchContext {
   peers: () => readonly string[]
   overdueMs: number
   chance: () => number
+  /** What a claim has got, before its commit. */
+  claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => void
   /** The row of an agent as this process left it, if it knows. */
   recall: (agentId: string) => TaskRow | undefined
 }
@@ -404,22 +408,11 @@ export class TaskBatch {
   }
 
   *#claim(wish: ClaimWish): Work<void> {
-    const { statements, nodeId } = this.#context
     const { now, claimed } = this.committed
     claimed.push(...this.#starter.claimed)
     if (!wish.look) return
-    const { token, names } = wish
-    const claim = (queues: readonly string[], limit: number) =>
-      statements.hot.claimTasks({ now, nodeId, token, queues, names, limit })
-    if (wish.queues.length) claimed.push(...(yield* run(claim(wish.queues, wish.slots))))
-    for (const queue of wish.limitedQueues) {
-      const free = wish.slots - claimed.length
-      if (free <= 0) break
-      const [row] = yield* run(statements.lockQueue(queue))
-      const [live] = yield* run(statements.liveCount(queue))
-      const limit = Math.min(free, (row?.concurrency ?? Infinity) - (live?.count ?? 0))
-      if (limit > 0) claimed.push(...(yield* run(claim([queue], limit))))
-    }
+    claimed.push(...(yield* claimTasks(this.#context, wish, now)))
+    this.#context.claimed(wish, claimed)
     for (const { dueAt } of claimed) this.committed.dueAt = Math.min(this.committed.dueAt, dueAt ?? Infinity)
   }
 }

@@ -6,24 +6,37 @@ import { VirtualClock } from '../testing/testing.ts'
 import { ClaimFocus } from './claim-focus.ts'
 
 const ALL = { names: ['a', 'b', 'c'], queues: ['default', 'mail'], limitedQueues: ['slow'] }
+const EVERYTHING = { asked: { ...ALL, after: null }, all: true }
 const tasks = (count: number, name: string, queue: string) =>
   Array.from({ length: count }, () => ({ name, queue }) as ClaimedTask)
 
 test('a claim asks for everything until one came back full, then for what that one found', () => {
   const focus = new ClaimFocus()
-  expect(focus.ask(ALL)).toBe(ALL)
+  expect(focus.ask(ALL)).toEqual(EVERYTHING)
   focus.claimed([...tasks(300, 'b', 'default'), ...tasks(200, 'c', 'slow')], MAX_CLAIMED)
-  const found = { names: ['b', 'c'], queues: ['default'], limitedQueues: ['slow'] }
-  expect(focus.ask(ALL)).toEqual(found)
+  const found = { names: ['b', 'c'], queues: ['default'], limitedQueues: ['slow'], after: null }
+  expect(focus.ask(ALL)).toEqual({ asked: found, all: false })
   focus.claimed(tasks(MAX_CLAIMED, 'b', 'default'), MAX_CLAIMED)
-  expect(focus.ask(ALL)).toEqual({ names: ['b'], queues: ['default'], limitedQueues: [] })
+  expect(focus.ask(ALL).asked).toMatchObject({ names: ['b'], queues: ['default'], limitedQueues: [] })
+})
+
+test('of one queue and name the next claim goes on behind the last of them', () => {
+  const focus = new ClaimFocus()
+  const at = (priority: number, id: string) => ({ name: 'b', queue: 'default', priority, id }) as ClaimedTask
+  const rest = Array.from({ length: MAX_CLAIMED - 3 }, () => at(1, 't_4'))
+  expect(focus.claimed([at(1, 't_9'), at(2, 't_3'), at(2, 't_1'), ...rest], MAX_CLAIMED)).toBe(true)
+  const asked = { names: ['b'], queues: ['default'], limitedQueues: [], after: { priority: 2, id: 't_3' } }
+  expect(focus.ask(ALL)).toEqual({ asked, all: false })
+  const two = [...tasks(1, 'a', 'default'), ...tasks(MAX_CLAIMED - 1, 'b', 'default')]
+  expect(focus.claimed(two, MAX_CLAIMED)).toBe(false)
+  expect(focus.ask(ALL).asked.after).toBeNull()
 })
 
 test('every few claims ask for everything, however full the others were', () => {
   const focus = new ClaimFocus()
   const all: boolean[] = []
   for (let i = 0; i < 11; i++) {
-    all.push(focus.ask(ALL) === ALL)
+    all.push(focus.ask(ALL).all)
     focus.claimed(tasks(MAX_CLAIMED, 'a', 'default'), MAX_CLAIMED)
   }
   const four = [false, false, false, false]
@@ -35,13 +48,13 @@ test('a claim that was not filled, a small one, and work that arrived make the n
   const full = () => focus.claimed(tasks(MAX_CLAIMED, 'a', 'default'), MAX_CLAIMED)
   full()
   focus.claimed(tasks(MAX_CLAIMED - 1, 'a', 'default'), MAX_CLAIMED)
-  expect(focus.ask(ALL)).toBe(ALL)
+  expect(focus.ask(ALL)).toEqual(EVERYTHING)
   full()
   focus.claimed(tasks(10, 'a', 'default'), 10)
-  expect(focus.ask(ALL)).toBe(ALL)
+  expect(focus.ask(ALL)).toEqual(EVERYTHING)
   full()
   focus.forget()
-  expect(focus.ask(ALL)).toBe(ALL)
+  expect(focus.ask(ALL)).toEqual(EVERYTHING)
 })
 
 test('when what was found is used up, the rest runs without waiting for anything', async () => {

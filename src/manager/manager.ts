@@ -10,7 +10,7 @@ import type { Logger } from '../core/logger.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import { isOwnRun, workKind, workName } from '../core/own-work.ts'
 import { AgentMemory } from '../engine/agent-memory.ts'
-import type { Answer, Command, Committed } from '../engine/command.ts'
+import type { Answer, ClaimWish, Command, Committed } from '../engine/command.ts'
 import { commitBatch } from '../engine/commit-batch.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
 import { Funnel } from '../engine/funnel.ts'
@@ -19,6 +19,8 @@ import type { Effect } from '../engine/task-draft.ts'
 import { TaskMetrics } from '../engine/task-metrics.ts'
 import type { Lease } from '../leadership/lease.ts'
 import { HORIZON_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
+import type { ClaimedTask, NewRow } from '../store/hot-statements.ts'
+import { standsBefore } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
@@ -81,7 +83,7 @@ export class Manager implements ManagerPort {
       lanes: options.store.dialect === 'postgres' ? 3 : 1,
       commit: (commands, first) => this.#commit(commands, first),
       committed: (committed) => this.#tell(committed),
-      wanted: () => this.desk.wishes,
+      wanted: () => this.desk.wished,
       failed: (error) => options.told.storeFailed(error),
     })
     this.turns = new TurnDesk({
@@ -221,6 +223,7 @@ export class Manager implements ManagerPort {
       peers: () => this.#livePeers(),
       overdueMs: LEADERSHIP_MS,
       chance: () => randomness.next(),
+      claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => this.desk.answered(wish, tasks),
     }
     // What is scheduled in this batch can be claimed in it too.
     const expected: ExpectedWork = { tasks: 0, names: [], ownTurns: 0, turns: 0 }
@@ -303,10 +306,11 @@ export class Manager implements ManagerPort {
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (newReady.length === 0) return
     // A claim looks for one group of workers: what others take is still there.
-    const looked = ({ name, queue }: { name: string; queue: string }) =>
+    const looked = (task: NewRow) =>
       wish?.look === true &&
-      wish.names.includes(name) &&
-      (wish.queues.includes(queue) || wish.limitedQueues.includes(queue))
+      wish.names.includes(task.name) &&
+      (wish.queues.includes(task.queue) || wish.limitedQueues.includes(task.queue)) &&
+      (wish.after === null || standsBefore(wish.after, task))
     if (newReady.some((task) => !looked(task) && this.desk.takes(task))) this.desk.workArrived()
     if (!this.#takesAll(newReady, wish?.look ? claimed.length : 0)) told.workWaits()
   }

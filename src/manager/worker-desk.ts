@@ -34,6 +34,16 @@ export interface ExpectedWork {
   turns: number
 }
 
+interface ClaimInFlight {
+  group: Group | null
+  /** That it may fill. */
+  slots: number
+  /** It looks for everything there is. */
+  all: boolean
+  /** The next one went on behind it. */
+  followed: boolean
+}
+
 interface Parts {
   ids: IdSource
   time: StoreTime
@@ -54,8 +64,8 @@ export class WorkerDesk {
     queues,
   }))
   #claiming = true
-  /** Claims in flight, by their tokens: for whom, how many slots they may fill, whether they look for all. */
-  readonly #inFlight = new Map<string, { group: Group | null; slots: number; all: boolean }>()
+  /** By their tokens. */
+  readonly #inFlight = new Map<string, ClaimInFlight>()
   /** Every attempt that runs at a worker of this manager, or whose end is on its way into the store. */
   readonly #slots = new Slots()
 
@@ -176,6 +186,12 @@ export class WorkerDesk {
     return this.#groups.all.some((group) => this.#wishesTasks(group)) || this.#parts.turns.wishes
   }
 
+  /** How many tasks and turns the next claim asks for. */
+  get wished(): number {
+    const tasks = this.#groups.all.find((group) => this.#wishesTasks(group))
+    return (tasks ? this.#room(tasks) : 0) + (this.#parts.turns.wishes ? 1 : 0)
+  }
+
   #wishesTasks(group: Group): boolean {
     return group.mayWait && this.#room(group) > 0
   }
@@ -209,17 +225,29 @@ export class WorkerDesk {
       queues: group ? queues.unlimited(group.queues) : [],
       limitedQueues: group ? queues.limited(group.queues) : [],
     }
-    const asked = group && look ? group.focus.ask(all) : all
-    this.#inFlight.set(token, { group, slots, all: asked === all })
-    return { token, ...asked, slots, look, turns }
+    const ask = group && look ? group.focus.ask(all) : { asked: { ...all, after: null }, all: true }
+    this.#inFlight.set(token, { group, slots, all: ask.all, followed: false })
+    return { token, ...ask.asked, slots, look, turns }
+  }
+
+  /** What a claim has got is known, its commit is not: the next one need not wait for that. */
+  answered(wish: ClaimWish, claimed: readonly ClaimedTask[]): void {
+    const flight = this.#inFlight.get(wish.token)
+    if (!flight?.group || !wish.look) return
+    const { group } = flight
+    const goesOn = group.focus.claimed(claimed, wish.slots)
+    // Of a queue with a limit only one can be claiming.
+    if (!goesOn || wish.limitedQueues.length > 0) return
+    flight.followed = true
+    group.mayWait = true
+    this.#parts.kick()
   }
 
   /** The claim is committed: what it got goes to the workers it was for. */
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
-    const { group, all } = this.#settleWish(wish)
+    const { group, all, followed } = this.#settleWish(wish)
     // A claim that was filled says nothing about what is left, nor does one that did not look for all.
-    if (group && wish.look && (claimed.length >= wish.slots || !all)) group.mayWait = true
-    if (wish.look) group?.focus.claimed(claimed, wish.slots)
+    if (group && wish.look && !followed && (claimed.length >= wish.slots || !all)) group.mayWait = true
     if (claimed.length === 0 || !group) return
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     const shares = shareOut(group, claimed.length, ({ free }) => free)
@@ -242,15 +270,16 @@ export class WorkerDesk {
 
   missed(wish: ClaimWish): void {
     const { group } = this.#settleWish(wish)
+    group?.focus.forget()
     if (wish.turns) this.#parts.turns.missed(wish.turns)
     if (group && wish.look) group.mayWait = true
   }
 
-  #settleWish(wish: ClaimWish): { group: Group | null; all: boolean } {
-    const { group, all } = this.#inFlight.get(wish.token) ?? { group: null, all: true }
-    if (group) group.wished -= wish.slots
+  #settleWish(wish: ClaimWish): ClaimInFlight {
+    const flight = this.#inFlight.get(wish.token)
     this.#inFlight.delete(wish.token)
-    return { group, all }
+    if (flight?.group) flight.group.wished -= wish.slots
+    return flight ?? { group: null, slots: 0, all: true, followed: false }
   }
 
   /** Nothing that is claimed is still on its way here. */

@@ -128,6 +128,22 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       )
     })
 
+    test('behind a place: what comes next of that queue and name', async () => {
+      const spots = [
+        { id: id(5), priority: 1 },
+        { id: id(2), priority: 3 },
+        { id: id(1), priority: 5 },
+        { id: id(4), priority: 5 },
+      ]
+      await db.put(...spots.map((spot) => newRow(spot)))
+      const of = { queues: ['default'], names: ['resize'] }
+      const ids = async (request: Parameters<typeof claim>[0]) =>
+        (await claim({ ...of, ...request })).map((task) => task.id).sort()
+      expect(await ids({ limit: 2 })).toEqual([id(2), id(5)])
+      expect(await ids({ limit: 1, after: { priority: 3, id: id(2) } })).toEqual([id(1)])
+      expect(await ids({ limit: 9, after: { priority: 5, id: id(1) } })).toEqual([id(4)])
+    })
+
     test('by priority, then by age, over all queues and names, within its limit', async () => {
       const spots = [
         { id: id(1), priority: 5, queue: 'b', name: 'y' },

@@ -113,12 +113,22 @@ export interface ClaimRequest {
   queues: readonly string[]
   names: readonly string[]
   limit: number
+  /** Of one queue and name: what stands before it, and itself, may be passed by. */
+  after?: ClaimPlace | null
+}
+
+/** Where a task stands among those of its queue and name. */
+export type ClaimPlace = Pick<TaskRow, 'priority' | 'id'>
+
+export function standsBefore(one: ClaimPlace, other: ClaimPlace): boolean {
+  return one.priority === other.priority ? one.id < other.id : one.priority < other.priority
 }
 
 export const CLAIMED_FIELDS = [
   'id',
   'name',
   'queue',
+  'priority',
   'attempt',
   'input',
   'details',

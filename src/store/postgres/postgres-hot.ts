@@ -49,9 +49,9 @@ const TIME_LEFT = `(t.deadline_at is null or t.deadline_at > $1)
       and (t.attempt > 0 or t.queue_deadline_at is null or t.queue_deadline_at > $1)`
 
 /** The next ones of one queue and name, locked. Those that somebody else has are passed by. */
-function lockNext(queue: string, name: string, limit: string): string {
+function lockNext(queue: string, name: string, limit: string, and = ''): string {
   return `select t.ctid as place from curfew.tasks t
-    where t.ready = 1 and t.queue = ${queue} and t.name = ${name} and ${TIME_LEFT}
+    where t.ready = 1 and t.queue = ${queue} and t.name = ${name} and ${TIME_LEFT} ${and}
     order by t.priority, t.id limit ${limit} for update skip locked`
 }
 
@@ -65,6 +65,9 @@ where t.ctid = any(array(${places})) returning ${selectList(CLAIMED_FIELDS, 't')
 }
 
 const CLAIM_ONE = claimText('', lockNext('$4', '$5', '$6'))
+
+/** Those that were claimed stand in the index until it is cleaned, and are passed one by one: this begins behind them. */
+const CLAIM_AFTER = claimText('', lockNext('$4', '$5', '$6', 'and (t.priority, t.id) > ($7, $8)'))
 
 /** First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. */
 const CLAIM_MANY = claimText(
@@ -126,10 +129,13 @@ export const POSTGRES_HOT: HotStatements = {
     if (long.length) inserts.push({ sql: LONG_INPUT, params: [arrayOf(long, 'id'), arrayOf(long, 'input')] })
     return inserts
   },
-  claimTasks({ now, nodeId, token, queues, names, limit }) {
+  claimTasks({ now, nodeId, token, queues, names, limit, after }) {
     // Planning the many costs more than claiming: most processes have one queue and often one name.
     if (queues.length === 1 && names.length === 1) {
-      return { sql: CLAIM_ONE, params: [now, nodeId, token, queues[0], names[0], limit] }
+      const params = [now, nodeId, token, queues[0], names[0], limit]
+      return after
+        ? { sql: CLAIM_AFTER, params: [...params, after.priority, after.id] }
+        : { sql: CLAIM_ONE, params }
     }
     return { sql: CLAIM_MANY, params: [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit] }
   },

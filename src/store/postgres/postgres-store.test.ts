@@ -151,6 +151,7 @@ describe('several processes at once', () => {
             peers: () => [],
             overdueMs: 0,
             chance: () => 0,
+            claimed: () => undefined,
             recall: () => undefined,
           }
           const wish = {
@@ -159,6 +160,7 @@ describe('several processes at once', () => {
             queues: [],
             limitedQueues: ['default'],
             slots: 3,
+            after: null,
             look: true,
             turns: null,
           }
@@ -182,6 +184,7 @@ describe('several processes at once', () => {
             peers: () => [],
             overdueMs: 0,
             chance: () => 0,
+            claimed: () => undefined,
             recall: () => undefined,
           }
           return new TaskBatch(context, 2_000, null).apply([{ type: 'fire' }])
@@ -270,6 +273,13 @@ describe('plans', () => {
     const claimPlan = await plan(db.statements.hot.claimTasks(claim))
     expect(claimPlan).toContain('"Index Name":"tasks_claim"')
     expect(claimPlan).not.toMatch(/Seq Scan|Hash Join|Merge Join|"tasks_pkey"/)
+    const after = { priority: 1, id: id(1) }
+    const nextPlan = await plan(
+      db.statements.hot.claimTasks({ ...claim, queues: ['default'], names: ['resize'], after }),
+    )
+    // It begins behind that place and sorts nothing.
+    expect(nextPlan).toMatch(/"Index Name":"tasks_claim".*"Index Cond":"[^"]*ROW\(t?_?1?\.?priority/)
+    expect(nextPlan).not.toMatch(/Seq Scan|"Sort"|"tasks_pkey"/)
     const duePlan = await plan(db.statements.hot.dueTasks(1_000, ['n_2'], 3_000, 500))
     expect(duePlan).toContain('"Index Name":"tasks_due"')
     expect(duePlan).not.toMatch(/Seq Scan|"Sort"/)
