@@ -2,6 +2,7 @@
  * The manager's side of the worker port: what the attached workers can run and run, what to claim for them, and
  * their reports on their way into the store. Decides nothing.
  */
+import { AttemptMap } from '../core/attempt-map.ts'
 import type { IdSource } from '../core/id.ts'
 import { isRemoteToken } from '../core/id.ts'
 import { MAX_CLAIMED } from '../core/limits.ts'
@@ -24,7 +25,7 @@ import { throwPassing } from './passing-error.ts'
 import type { Queues } from './queues.ts'
 import type { TurnDesk } from './turn-desk.ts'
 import type { Group, Slot } from './worker-sessions.ts'
-import { Groups, Session, Slots, shareOut } from './worker-sessions.ts'
+import { Groups, Session, shareOut } from './worker-sessions.ts'
 
 /** What a batch may bring: how many tasks of which names, and how many turns of Curfew's own agents and of others. */
 export interface ExpectedWork {
@@ -67,7 +68,7 @@ export class WorkerDesk {
   /** By their tokens. */
   readonly #inFlight = new Map<string, ClaimInFlight>()
   /** Every attempt that runs at a worker of this manager, or whose end is on its way into the store. */
-  readonly #slots = new Slots()
+  readonly #slots = new AttemptMap<Slot>()
 
   constructor(parts: Parts) {
     this.#parts = parts

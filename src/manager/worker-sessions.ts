@@ -15,48 +15,6 @@ export interface Slot {
   session: Session
 }
 
-/** Attempts, found by task and token. Of a task there is hardly ever more than one, so it is looked for by its id. */
-export class Slots {
-  readonly #byTask = new Map<string, Slot>()
-  /** Further attempts of the same tasks. */
-  readonly #others = new Set<Slot>()
-
-  get({ taskId, token }: { taskId: string; token: string }): Slot | null {
-    const slot = this.#byTask.get(taskId)
-    if (slot === undefined || slot.assignment.token === token) return slot ?? null
-    for (const other of this.#others) if (isOf(other, taskId, token)) return other
-    return null
-  }
-
-  add(slot: Slot): void {
-    const { taskId, token } = slot.assignment
-    const known = this.#byTask.get(taskId)
-    if (known !== undefined && known.assignment.token !== token) this.#others.add(known)
-    this.#byTask.set(taskId, slot)
-  }
-
-  delete(slot: Slot): void {
-    if (this.#others.delete(slot)) return
-    const { taskId } = slot.assignment
-    if (this.#byTask.get(taskId) !== slot) return
-    this.#byTask.delete(taskId)
-    for (const other of this.#others) {
-      if (other.assignment.taskId !== taskId) continue
-      this.#others.delete(other)
-      return void this.#byTask.set(taskId, other)
-    }
-  }
-
-  *[Symbol.iterator](): Iterator<Slot> {
-    yield* this.#byTask.values()
-    yield* this.#others
-  }
-}
-
-function isOf({ assignment }: Slot, taskId: string, token: string): boolean {
-  return assignment.taskId === taskId && assignment.token === token
-}
-
 export class Session {
   readonly workerId: string
   hello: WorkerHello

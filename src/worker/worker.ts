@@ -2,6 +2,7 @@
  * Runs attempts: takes assignments from a manager through the port, gives each to its handler, inline or in a
  * process of its own, and reports. Knows no store.
  */
+import { AttemptMap } from '../core/attempt-map.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
@@ -53,7 +54,7 @@ export class Worker {
   readonly #options: WorkerOptions
   readonly #host: AttemptHost
   readonly #tasks: Map<string, TaskDefinition>
-  readonly #attempts = new Map<string, WorkerAttempt>()
+  readonly #attempts = new AttemptMap<WorkerAttempt>()
   #session: WorkerSession | null = null
   readonly #outbox: Outbox<Report, ReportAnswer>
   #refusing: StopReason | null = null
@@ -72,7 +73,7 @@ export class Worker {
       clock: options.clock,
       report: (report) => this.#outbox.add(report),
       start: (assignment, callbacks) => this.#startHandler(assignment, callbacks),
-      gone: ({ assignment }) => this.#attempts.delete(keyOf(assignment)),
+      gone: (attempt) => this.#attempts.delete(attempt),
     }
     this.#tasks = new Map(options.tasks.map((definition) => [definition.name, definition]))
   }
@@ -95,7 +96,7 @@ export class Worker {
   }
 
   #held(): ReturnType<AttachedWorker['held']> {
-    const attempts = [...this.#attempts.values()].map(({ assignment: { taskId, token, graceMs } }) => ({
+    const attempts = [...this.#attempts].map(({ assignment: { taskId, token, graceMs } }) => ({
       ...{ id: taskId, token, graceMs },
     }))
     return { attempts, turns: this.#agents.held() }
@@ -127,12 +128,12 @@ export class Worker {
 
   /** Everything goes down the ladder. */
   stopAll(reason: StopReason): void {
-    for (const attempt of this.#attempts.values()) attempt.stop(reason, attempt.assignment.graceMs)
+    for (const attempt of this.#attempts) attempt.stop(reason, attempt.assignment.graceMs)
     this.#agents.releaseAll()
   }
 
   get longestGraceMs(): number {
-    return Math.max(0, ...[...this.#attempts.values()].map(({ assignment }) => assignment.graceMs))
+    return Math.max(0, ...[...this.#attempts].map(({ assignment }) => assignment.graceMs))
   }
 
   /** Resolves when every attempt and every turn has come to its end by itself. */
@@ -144,7 +145,7 @@ export class Worker {
   async reported(): Promise<void> {
     const seen = new Set<WorkerAttempt>()
     for (;;) {
-      const left = [...this.#attempts.values()].filter((attempt) => !seen.has(attempt))
+      const left = [...this.#attempts].filter((attempt) => !seen.has(attempt))
       await this.#agents.released()
       if (left.length === 0) return
       await Promise.all(left.map((attempt) => attempt.reported()))
@@ -167,7 +168,7 @@ export class Worker {
     }
     if (message.type === 'turns') return this.#agents.turns(message.turns)
     if (message.type === 'news') return this.#agents.news(message)
-    const attempt = this.#attempts.get(keyOf(message))
+    const attempt = this.#attempts.get(message)
     if (message.type === 'stop') {
       if (attempt) attempt.stop(message.reason, message.graceMs)
       else this.#reportUnknown(message)
@@ -175,10 +176,9 @@ export class Worker {
   }
 
   #start(assignment: Assignment): void {
-    const key = keyOf(assignment)
     // A manager that does not know whether it arrived sends it again.
-    if (this.#attempts.has(key)) return
-    this.#attempts.set(key, new WorkerAttempt(assignment, this.#host))
+    if (this.#attempts.get(assignment)) return
+    this.#attempts.add(new WorkerAttempt(assignment, this.#host))
   }
 
   #startHandler(assignment: Assignment, callbacks: AttemptCallbacks & NoteCallback): RunningAttempt {
@@ -200,8 +200,4 @@ export class Worker {
   #reportUnknown({ taskId, token, reason }: { taskId: string; token: string; reason: StopReason }): void {
     void this.#outbox.add({ type: 'stopped', taskId, token, reason, receipt: 'exited', late: null })
   }
-}
-
-function keyOf({ taskId, token }: { taskId: string; token: string }): string {
-  return `${taskId} ${token}`
 }
