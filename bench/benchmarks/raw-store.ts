@@ -53,7 +53,7 @@ export async function openRawPostgres(url: string): Promise<RawStore> {
     select u.id, u.input, ${TYPES.map((type, i) => `$${i + 3}::${type}`).join()}
     from unnest($1::text[], $2::text[]) as u (id, input)`
   const claim = `update curfew.tasks
-    set ${STARTED}, token = gen_random_uuid()::text, node_id = $1, started_at = $2
+    set ${STARTED}, held = 1, token = gen_random_uuid()::text, node_id = $1, started_at = $2
     where ctid = any (array(select ctid from curfew.tasks where ${CLAIMABLE} for update skip locked))
     returning id, token, input, policy, attempt`
   // The lateral lock cannot be flattened into a join, so no statistics make the planner scan the table.
@@ -63,7 +63,7 @@ export async function openRawPostgres(url: string): Promise<RawStore> {
       cross join lateral (
         select t.ctid from curfew.tasks t
         where t.id = u.id and t.token = u.token and t.status = 'running' for update) l)
-    update curfew.tasks t set ${ENDED}, output = ended.output, ended_at = $4, settled_at = $4
+    update curfew.tasks t set ${ENDED}, held = 0, output = ended.output, ended_at = $4, settled_at = $4
     from ended where t.ctid = ended.place`
   return {
     insert: async () => {

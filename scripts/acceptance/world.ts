@@ -8,6 +8,7 @@ import pg from 'pg'
 import { test as base, describe, inject } from 'vitest'
 import type { Clock, Logger, MetricView, OpenOptions } from '../../src/curfew.ts'
 import { Curfew } from '../../src/curfew.ts'
+import { HELD_WRONGLY } from '../../src/store/fixtures/stores.ts'
 import { VirtualClock } from '../../src/testing/testing.ts'
 import { createDatabase } from '../postgres/database.ts'
 
@@ -106,6 +107,9 @@ export class World {
 
   async dispose(): Promise<void> {
     for (const curfew of [...this.#engines.keys()].reverse()) await this.close(curfew)
+    if (this.kind !== 'postgres') return
+    const wrong = await this.sql(`select id from curfew.tasks where ${HELD_WRONGLY}`)
+    if (wrong.length) throw new Error(`held is not what live says: ${JSON.stringify(wrong)}`)
   }
 }
 

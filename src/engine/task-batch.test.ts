@@ -259,6 +259,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       const claimed = await apply([], { ...wish, look: true })
       expect(claimed.committed.claimed).toEqual([{ ...direct.committed.claimed[0], id: 't_3' }])
       expect(await db.get('t_1')).toEqual({ ...(await db.get('t_3')), id: 't_1' })
+      expect(await db.all()).toHaveLength(3)
     })
 
     test('after what is older where something may be', async () => {

@@ -15,12 +15,13 @@ export interface Dialect {
   inList(parameter: string): string
   list(values: readonly string[]): unknown
   insert<Row>(table: string, columns: Columns<Row>, rows: readonly Row[], suffix?: string): Statement
-  /** Sets `fields` of the rows with these ids. */
+  /** Sets `fields` of the rows with these ids. `also`: what PostgreSQL sets besides, by the stored row `t` and the given `u`. */
   update<Row extends { id: string }>(
     table: string,
     columns: Columns<Row>,
     fields: readonly (keyof Row & string)[],
     rows: readonly Row[],
+    also?: string,
   ): Statement
 }
 
@@ -64,9 +65,10 @@ export const POSTGRES: Dialect = {
       params: fields.map((field) => arrayOf(rows, field)),
     }
   },
-  update(table, columns, fields, rows) {
+  update(table, columns, fields, rows, also) {
     const arrays = fields.map((field, i) => `$${i + 2}::${columns[field]}[]`).join(', ')
-    const sets = fields.map((field) => `${column(field)} = u.${column(field)}`).join(', ')
+    const own = fields.map((field) => `${column(field)} = u.${column(field)}`)
+    const sets = [...own, ...(also ? [also] : [])].join(', ')
     return {
       sql: `update ${table} t set ${sets} from unnest($1::text[], ${arrays}) as u (id, ${fields.map(column).join(', ')}) where t.id = u.id`,
       params: [arrayOf(rows, 'id'), ...fields.map((field) => arrayOf(rows, field))],

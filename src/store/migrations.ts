@@ -1,6 +1,7 @@
 /**
  * The schema, one text for both dialects. Migrations run at open, under a lock, each once.
- * Placeholders: {s} schema prefix, {id} the type of ids, {int4} {int8} integers, {strict} {room} table options.
+ * Placeholders: {s} schema prefix, {id} the type of ids, {int4} {int8} integers, {strict} {room} table options;
+ * {postgres} before a line: for that one alone.
  */
 
 export const MIGRATIONS: readonly string[] = [
@@ -192,6 +193,11 @@ create table {s}lanes (
   at {int8} not null
 ) {strict} {room};
 `,
+  `
+-- PostgreSQL makes such a row twice, once to compute from: whatever changes live writes held too
+{postgres}alter table {s}tasks alter column held drop expression;
+{postgres}alter table {s}tasks alter column held set default 0;
+`,
 ]
 
 export const META_TABLE =
@@ -200,7 +206,7 @@ export const META_TABLE =
 export function schemaText(template: string, dialect: 'sqlite' | 'postgres'): string {
   const words =
     dialect === 'sqlite'
-      ? { s: '', id: 'text', int4: 'integer', int8: 'integer', strict: 'strict', room: '' }
+      ? { s: '', id: 'text', int4: 'integer', int8: 'integer', strict: 'strict', room: '', postgres: '-- ' }
       : {
           s: 'curfew.',
           id: 'text collate "C"',
@@ -208,6 +214,7 @@ export function schemaText(template: string, dialect: 'sqlite' | 'postgres'): st
           int8: 'bigint',
           strict: '',
           room: 'with (fillfactor = 80)',
+          postgres: '',
         }
   return template.replace(/\{(\w+)\}/g, (_, word: string) => words[word as keyof typeof words])
 }

@@ -54,6 +54,9 @@ const SWEPT_FIELDS = [
 
 export type SweptTask = Pick<TaskRow, (typeof SWEPT_FIELDS)[number]>
 
+/** An attempt's slot, for the index of those. SQLite computes it. */
+const HELD = `held = case when t.kind = 'task' then u.live else 0 end`
+
 export class Statements {
   readonly hot: HotStatements
   readonly agents: AgentStatements
@@ -122,7 +125,7 @@ export class Statements {
   }
 
   updateTasks(rows: readonly TaskRow[]): Statement {
-    return this.#d.update(`${this.#d.s}tasks`, TASK_COLUMNS, CHANGING_FIELDS, rows)
+    return this.#d.update(`${this.#d.s}tasks`, TASK_COLUMNS, CHANGING_FIELDS, rows, HELD)
   }
 
   insertAttempts(rows: readonly AttemptRow[]): Statement {

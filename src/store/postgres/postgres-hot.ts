@@ -30,9 +30,17 @@ interface Shape {
 
 function makeShape(fields: readonly (keyof Whole)[], varying: readonly (keyof Whole)[]): Shape {
   const shared = fields.filter((field) => !varying.includes(field))
+  const given = shared.map((field, i) => `$${varying.length + i + 1}::${TASK_COLUMNS[field]}`)
+  const columns = [...varying, ...shared].map(column)
+  if (fields.includes('live')) {
+    const live = given[shared.indexOf('live')]
+    const kind = given[shared.indexOf('kind')]
+    columns.push('held')
+    given.push(kind ? `case when ${kind} = 'task' then ${live} else 0 end` : `${live}`)
+  }
   const sql = `
-insert into curfew.tasks (${[...varying, ...shared].map(column).join(', ')})
-select u.*, ${shared.map((field, i) => `$${varying.length + i + 1}::${TASK_COLUMNS[field]}`).join(', ')}
+insert into curfew.tasks (${columns.join(', ')})
+select u.*, ${given.join(', ')}
 from unnest(${varying.map((field, i) => `$${i + 1}::${TASK_COLUMNS[field]}[]`).join(', ')}) as u`
   return { sql, varying, shared }
 }
@@ -60,7 +68,7 @@ function lockNext(queue: string, name: string, limit: string, and = ''): string 
  * each row with all of them.
  */
 function claimText(counts: string, places: string): string {
-  return `${counts} update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}
+  return `${counts} update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}, held = 1
 where t.ctid = any(array(${places})) returning ${selectList(CLAIMED_FIELDS, 't')}`
 }
 
@@ -84,12 +92,12 @@ shares as (select queue, name, count(*) as share from next group by queue, name)
 )
 
 const COMPLETE = `
-update curfew.tasks t set ${completeSets('$1')}, output = u.output
+update curfew.tasks t set ${completeSets('$1')}, held = 0, output = u.output
 from unnest($2::text[], $3::text[], $4::text[]) as u (id, token, output)
 where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
 const COMPLETE_BELOW = `
-update curfew.tasks t set ${completeSets('$1')}, output = u.output, result_seq = u.result_seq
+update curfew.tasks t set ${completeSets('$1')}, held = 0, output = u.output, result_seq = u.result_seq
 from unnest($2::text[], $3::text[], $4::text[], $5::int4[]) as u (id, token, output, result_seq)
 where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
 
