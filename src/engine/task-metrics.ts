@@ -4,6 +4,8 @@ import type { WorkKind } from '../core/own-work.ts'
 import { queueLabel, workName } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import type { Tally } from './tally.ts'
+import { Tallies } from './tally.ts'
 import type { TaskEventBody } from './task-event.ts'
 
 const SECONDS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_800, 3_600]
@@ -14,20 +16,14 @@ const AGENT_SECONDS = [...SECONDS, 6 * 3_600, 86_400, 7 * 86_400]
 type Outcome = 'completed' | 'failed' | 'timeout' | 'cancelled'
 
 interface EveryTask {
-  wait: Histogram.Internal<string>
-  ended: Counter.Internal
-  duration: Histogram.Internal<string>
+  wait: Tally
+  duration: Tally
 }
 
 export class TaskMetrics {
   readonly registry = new Registry()
   /** By queue, then by name. */
   readonly #ofEveryTask = new Map<string, Map<string, EveryTask>>()
-  readonly #ended = this.#counter('curfew_tasks_ended_total', 'Tasks that reached their outcome', [
-    'queue',
-    'name',
-    'outcome',
-  ])
   readonly #timeouts = this.#counter('curfew_task_timeouts_total', 'Tasks that timed out', ['queue', 'kind'])
   readonly #retries = this.#counter('curfew_task_retries_total', 'Attempts that were scheduled again', [
     'queue',
@@ -47,18 +43,18 @@ export class TaskMetrics {
     'Records that waited for nothing and were repaired',
     [],
   )
-  readonly #duration = this.#histogram(
-    'curfew_task_duration_seconds',
-    'From the start of the last attempt to the outcome',
-    ['queue', 'name', 'outcome'],
-    SECONDS,
-  )
-  readonly #wait = this.#histogram(
-    'curfew_task_queue_wait_seconds',
-    'From when a task may start to its start',
-    ['queue', 'name'],
-    SECONDS,
-  )
+  readonly #duration = new Tallies(this.registry, {
+    name: 'curfew_task_duration_seconds',
+    help: 'From the start of the last attempt to the outcome',
+    labelNames: ['queue', 'name', 'outcome'],
+    bounds: SECONDS,
+  }).countAs({ name: 'curfew_tasks_ended_total', help: 'Tasks that reached their outcome' })
+  readonly #wait = new Tallies(this.registry, {
+    name: 'curfew_task_queue_wait_seconds',
+    help: 'From when a task may start to its start',
+    labelNames: ['queue', 'name'],
+    bounds: SECONDS,
+  })
   readonly #lateness = this.#histogram(
     'curfew_deadline_lateness_seconds',
     'How late deadlines fired',
@@ -112,9 +108,7 @@ export class TaskMetrics {
   })
 
   completed(queue: string, name: string, durationMs: number): void {
-    const { ended, duration } = this.#everyTask(queueLabel(queue), name)
-    ended.inc()
-    duration.observe(durationMs / 1_000)
+    this.#everyTask(queueLabel(queue), name).duration.observe(durationMs / 1_000)
   }
 
   started(queue: string, name: string, waitedMs: number): void {
@@ -127,9 +121,8 @@ export class TaskMetrics {
     const known = ofQueue.get(name)
     if (known) return known
     const found = {
-      wait: this.#wait.labels(queue, name),
-      ended: this.#ended.labels(queue, name, 'completed'),
-      duration: this.#duration.labels(queue, name, 'completed'),
+      wait: this.#wait.of(queue, name),
+      duration: this.#duration.of(queue, name, 'completed'),
     }
     this.#ofEveryTask.set(queue, ofQueue.set(name, found))
     return found
@@ -200,8 +193,7 @@ export class TaskMetrics {
   }
 
   #end(queue: string, name: string, outcome: Outcome, durationMs: number): void {
-    this.#ended.labels(queue, name, outcome).inc()
-    this.#duration.labels(queue, name, outcome).observe(durationMs / 1_000)
+    this.#duration.of(queue, name, outcome).observe(durationMs / 1_000)
   }
 
   #counter(name: string, help: string, labelNames: string[]): Counter {
