@@ -128,6 +128,23 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       )
     })
 
+    test('of one queue and name it answers the same as of many', async () => {
+      const row = {
+        ...newRow({ id: id(1), priority: 3, now: 1_000, timeout: 900 }),
+        ...{ details: '{"at":1}', parentId: 'a_1', rootId: 'a_2', step: 4, attempt: 2, graceMs: 70 },
+        ...{ attemptTimeoutMs: 50, firstDueMs: 40, startAt: 900, policy: '{"retries":1}', input: '[1]' },
+      }
+      const request = { now: 1_001, nodeId: 'n_9', token: 'a_9' }
+      const of = { queues: ['default'], names: ['resize'] }
+      for (const after of [null, { priority: 2, id: id(9) }]) {
+        await db.clear()
+        await db.put(row)
+        const expected = claimedRow(row, request)
+        const fields = Object.fromEntries(CLAIMED_FIELDS.map((field) => [field, expected[field]]))
+        expect((await claim({ ...request, ...of, after })).map((task) => ({ ...task }))).toEqual([fields])
+      }
+    })
+
     test('behind a place: what comes next of that queue and name', async () => {
       const spots = [
         { id: id(5), priority: 1 },

@@ -116,10 +116,10 @@ export class Conversation {
     process.nextTick(() => stream.uncork())
   }
 
-  #start({ sql, params }: Statement, ticket: Ticket): void {
+  #start(statement: Statement, ticket: Ticket): void {
     this.#gather()
-    const answered = this.#client.query({ text: sql, values: params as unknown[] }).then(
-      ({ rows }) => {
+    const answered = this.#ask(statement).then(
+      (rows) => {
         ticket.rows = rows
       },
       (error: unknown) => this.#fail(error),
@@ -127,9 +127,15 @@ export class Conversation {
     this.#sent.set(ticket, answered)
   }
 
-  async #query({ sql, params }: Statement): Promise<unknown[]> {
+  async #ask({ sql, params, read }: Statement): Promise<unknown[]> {
+    const query = { text: sql, values: params as unknown[] }
+    if (!read) return (await this.#client.query(query)).rows
+    return (await this.#client.query({ ...query, rowMode: 'array' })).rows.map(read)
+  }
+
+  async #query(statement: Statement): Promise<unknown[]> {
     try {
-      const { rows } = await this.#client.query({ text: sql, values: params as unknown[] })
+      const rows = await this.#ask(statement)
       this.#refuseIfFailed()
       return rows
     } catch (error) {
