@@ -60,8 +60,8 @@ export class TaskBatch {
   readonly #starter: Starter
   /** Those that told of their progress. */
   #beats: readonly { id: string }[] = []
-  /** Guarded writes, and what they have to have changed. */
-  readonly #hot: { ids: string[]; ticket: Ticket<{ id: string }> }[] = []
+  /** Guarded writes: what they have not changed. */
+  readonly #hot: Ticket<{ id: string }>[] = []
   readonly #locks: AgentLocks
   /** Tasks whose reports are not decided by a guarded write. */
   readonly #cold: ReadonlySet<string>
@@ -213,17 +213,14 @@ export class TaskBatch {
     }
     this.#beats = beats
     // What an attempt says of itself, before its end.
-    if (beats.length)
-      this.#hot.push({ ids: [...beating.keys()], ticket: yield* start(hot.beatTasks(now, beats)) })
+    if (beats.length) this.#hot.push(yield* start(hot.beatTasks(now, beats)))
     if (completed.length) {
-      const ids = completed.map(({ id }) => id)
-      this.#hot.push({ ids, ticket: yield* start(hot.completeTasks(now, completed)) })
+      this.#hot.push(yield* start(hot.completeTasks(now, completed)))
     }
     if (below.length) {
       const places = this.#agents.settleHot(below)
       const rows = below.map((task) => ({ ...task, resultSeq: places.get(task.id) as number }))
-      const ids = below.map(({ id }) => id)
-      this.#hot.push({ ids, ticket: yield* start(hot.completeBelow(now, rows)) })
+      this.#hot.push(yield* start(hot.completeBelow(now, rows)))
     }
     for (const index of [...beating.values(), ...completing.values()]) this.answers[index] = ACCEPTED
     this.committed.completed.push(...completed, ...below)
@@ -236,12 +233,7 @@ export class TaskBatch {
 
   *#checkHot(): Work<void> {
     const stale: string[] = []
-    for (const { ids, ticket } of this.#hot) {
-      const changed = yield* answer(ticket)
-      if (changed.length === ids.length) continue
-      const taken = new Set(changed.map(({ id }) => id))
-      stale.push(...ids.filter((id) => !taken.has(id)))
-    }
+    for (const ticket of this.#hot) for (const { id } of yield* answer(ticket)) stale.push(id)
     stale.push(...(yield* this.#locks.outdated()))
     if (stale.length) throw new OutdatedRows(stale)
   }

@@ -165,7 +165,7 @@ export interface HotStatements {
   insertTasks(rows: readonly NewRow[]): Statement<{ id: string }>[]
   /** claim: ready tasks that have time left, by priority, then age; the attempt is counted before it is handed out. */
   claimTasks(request: ClaimRequest): Statement<ClaimedTask>
-  /** report: ends running attempts well; answers the ids that changed, the others are stale. */
+  /** report: ends running attempts well; answers the ids that it did not change: they are stale. */
   completeTasks(now: number, rows: readonly CompletedTask[]): Statement<{ id: string }>
   /** The same for what agents scheduled, with the place of each among their results. */
   completeBelow(
@@ -174,7 +174,7 @@ export interface HotStatements {
   ): Statement<{ id: string }>
   /** fire: what is due, the longest overdue first; a living peer's only when it is overdue by `overdueMs`. */
   dueTasks(now: number, peers: readonly string[], overdueMs: number, limit: number): Statement<TaskRow>
-  /** heartbeat: answers the ids whose attempt is still the running one. */
+  /** heartbeat: answers the ids whose attempt is not the running one any more. */
   beatTasks(now: number, rows: readonly Beat[]): Statement<{ id: string }>
 }
 

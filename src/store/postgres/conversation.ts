@@ -127,10 +127,11 @@ export class Conversation {
     this.#sent.set(ticket, answered)
   }
 
-  async #ask({ sql, params, read }: Statement): Promise<unknown[]> {
+  async #ask({ sql, params, read, unless }: Statement): Promise<unknown[]> {
     const query = { text: sql, values: params as unknown[] }
-    if (!read) return (await this.#client.query(query)).rows
-    return (await this.#client.query({ ...query, rowMode: 'array' })).rows.map(read)
+    if (read) return (await this.#client.query({ ...query, rowMode: 'array' })).rows.map(read)
+    const { rows, rowCount } = await this.#client.query(query)
+    return unless && rowCount !== unless.changed ? this.#ask(unless.ask) : rows
   }
 
   async #query(statement: Statement): Promise<unknown[]> {

@@ -130,12 +130,12 @@ shares as (select queue, name, count(*) as share from next group by queue, name)
 const COMPLETE = `
 update curfew.tasks t set ${completeSets('$1')}, held = 0, output = u.output
 from unnest($2::text[], $3::text[], $4::text[]) as u (id, token, output)
-where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
+where t.id = u.id and t.token = u.token and t.status = 'running'`
 
 const COMPLETE_BELOW = `
 update curfew.tasks t set ${completeSets('$1')}, held = 0, output = u.output, result_seq = u.result_seq
 from unnest($2::text[], $3::text[], $4::text[], $5::int4[]) as u (id, token, output, result_seq)
-where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
+where t.id = u.id and t.token = u.token and t.status = 'running'`
 
 const DUE = `
 select ${selectList(TASK_FIELDS, 't')} from curfew.tasks t
@@ -150,7 +150,29 @@ update curfew.tasks t set
     else t.stuck_deadline_at end,
   active_at = case when u.moved = 1 then $1 else t.active_at end
 from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) as u (id, token, progress, details, moved)
-where t.id = u.id and t.token = u.token and t.status = 'running' returning t.id`
+where t.id = u.id and t.token = u.token and t.status = 'running'`
+
+/** Of these attempts: those that this transaction has not written. */
+const MISSED = `
+select u.id from unnest($1::text[], $2::text[]) as u (id, token)
+where not exists (select 1 from curfew.tasks t
+  where t.id = u.id and t.token = u.token and t.xmin = pg_current_xact_id()::xid)`
+
+/** A count is all that is asked for: which of them it was matters only where one is missing. */
+function guarded<Row extends { id: string; token: string }>(
+  sql: string,
+  now: number,
+  rows: readonly Row[],
+  fields: readonly (keyof Row)[],
+): Statement<{ id: string }> {
+  const [ids, tokens, ...rest] = [...(['id', 'token'] as const), ...fields].map((field) =>
+    arrayOf(rows, field),
+  )
+  return {
+    ...{ sql, params: [now, ids, tokens, ...rest] },
+    unless: { changed: rows.length, ask: { sql: MISSED, params: [ids, tokens] } },
+  }
+}
 
 /** One whose key was taken has no row. */
 const LONG_INPUT = `
@@ -190,23 +212,12 @@ export const POSTGRES_HOT: HotStatements = {
       params: [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit],
     }
   },
-  completeTasks(now, rows) {
-    return {
-      sql: COMPLETE,
-      params: [now, arrayOf(rows, 'id'), arrayOf(rows, 'token'), arrayOf(rows, 'output')],
-    }
-  },
-  completeBelow(now, rows) {
-    const fields = ['id', 'token', 'output', 'resultSeq'] as const
-    return { sql: COMPLETE_BELOW, params: [now, ...fields.map((field) => arrayOf(rows, field))] }
-  },
+  completeTasks: (now, rows) => guarded(COMPLETE, now, rows, ['output']),
+  completeBelow: (now, rows) => guarded(COMPLETE_BELOW, now, rows, ['output', 'resultSeq']),
   dueTasks(now, peers, overdueMs, limit) {
     return { sql: DUE, params: [now, arrayLiteral(peers), now - overdueMs, limit] }
   },
-  beatTasks(now, rows) {
-    const fields = ['id', 'token', 'progress', 'details', 'moved'] as const
-    return { sql: BEAT, params: [now, ...fields.map((field) => arrayOf(rows, field))] }
-  },
+  beatTasks: (now, rows) => guarded(BEAT, now, rows, ['progress', 'details', 'moved']),
 }
 
 function insertGroup(rows: readonly NewRow[]): Statement<{ id: string }> {

@@ -265,8 +265,8 @@ describe('plans', () => {
     names: ['resize', 'x'],
     limit: 100,
   }
-  const plan = async (statement: Statement): Promise<string> =>
-    JSON.stringify(await db.run({ ...statement, sql: `explain (format json) ${statement.sql}` } as Statement))
+  const plan = async ({ sql, params }: Statement): Promise<string> =>
+    JSON.stringify(await db.run({ sql: `explain (format json) ${sql}`, params } as Statement))
 
   /** The plans of everything that is asked all the time. */
   async function check(): Promise<void> {

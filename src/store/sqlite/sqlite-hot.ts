@@ -108,7 +108,7 @@ export const SQLITE_HOT: HotStatements = {
       sql: COMPLETE,
       params: [],
       each: rows.map(({ id, token, output }) => [id, token, output, now]),
-      changed: true,
+      missed: true,
     }
   },
   completeBelow(now, rows) {
@@ -116,7 +116,7 @@ export const SQLITE_HOT: HotStatements = {
       sql: COMPLETE_BELOW,
       params: [],
       each: rows.map(({ id, token, output, resultSeq }) => [id, token, output, now, resultSeq]),
-      changed: true,
+      missed: true,
     }
   },
   dueTasks(now, _peers, _overdueMs, limit) {
@@ -127,7 +127,7 @@ export const SQLITE_HOT: HotStatements = {
       sql: BEAT,
       params: [],
       each: rows.map(({ id, token, progress, details, moved }) => [id, token, progress, details, moved, now]),
-      changed: true,
+      missed: true,
     }
   },
 }

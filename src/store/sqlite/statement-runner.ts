@@ -20,7 +20,7 @@ export class StatementRunner {
     return step.value
   }
 
-  #run({ sql, params, each, changed }: Statement): unknown[] {
+  #run({ sql, params, each, missed }: Statement): unknown[] {
     let prepared = this.#prepared.get(sql)
     if (!prepared) {
       prepared = this.#database.prepare(sql.replace(/\$(\d+)/g, '?$1'))
@@ -29,8 +29,8 @@ export class StatementRunner {
     if (!each) return prepared.all(...(params as never[]))
     const rows: unknown[] = []
     // A count is much cheaper than `returning`, which goes through a table of its own.
-    if (changed) {
-      for (const set of each) if (prepared.run(...(set as never[])).changes === 1) rows.push({ id: set[0] })
+    if (missed) {
+      for (const set of each) if (prepared.run(...(set as never[])).changes === 0) rows.push({ id: set[0] })
       return rows
     }
     for (const set of each) {
