@@ -1,12 +1,14 @@
 /** Attempts, found by task and token. Of a task there is hardly ever more than one, so it is looked for by its id. */
 
+import { IdMap } from './id-map.ts'
+
 interface Name {
   taskId: string
   token: string
 }
 
 export class AttemptMap<Attempt extends { readonly assignment: Name }> {
-  readonly #byTask = new Map<string, Attempt>()
+  readonly #byTask = new IdMap<Attempt>()
   /** Further attempts of the same tasks. */
   readonly #others = new Set<Attempt>()
 

@@ -2,6 +2,7 @@
  * The workers attached to this manager: what each can run, what it runs, and how many slots it has free.
  * Workers that can run the same are a group: work is claimed for a group, and shared out among its workers.
  */
+import { AttemptMap } from '../core/attempt-map.ts'
 import type { StopReason } from '../core/states.ts'
 import type { Assignment, DownMessage, WorkerHello } from '../wire/worker-port.ts'
 import { ClaimFocus } from './claim-focus.ts'
@@ -20,7 +21,7 @@ export class Session {
   hello: WorkerHello
   /** In another process: its attempts outlive this manager. */
   readonly remote: boolean
-  readonly slots = new Set<Slot>()
+  readonly slots = new AttemptMap<Slot>()
   /** Turns that run there: their tokens by agent. */
   readonly turns = new Map<string, string>()
   /** Null while it cannot be reached: what it was not sent it is told when it comes back. */

@@ -1,12 +1,13 @@
 /**
  * A unary request of the Connect protocol by hand, as bytes: for what is sent so often that the library's own costs
- * count, and for threads and processes that have little else in them. So it imports nothing but Node's.
+ * count, and for threads and processes that have little else in them. So it imports next to nothing but Node's.
  */
 import type { Agent as HttpAgent } from 'node:http'
 import { request as httpRequest } from 'node:http'
 import type { Agent as HttpsAgent } from 'node:https'
 import { request as httpsRequest } from 'node:https'
 import type { Clock } from '../core/clock.ts'
+import { onAbort } from '../core/on-abort.ts'
 
 export interface PostTarget {
   /** Its path, if it has one, ends with a slash. */
@@ -89,11 +90,11 @@ export function post(
       request.destroy(new PostError('too_late', `no answer within ${timeoutMs} ms`)),
     )
     const abort = () => request.destroy(nobody())
-    signal?.addEventListener('abort', abort, { once: true })
+    const forget = signal && onAbort(signal, abort)
     request.on('error', reject)
     request.on('close', () => {
       over.cancel()
-      signal?.removeEventListener('abort', abort)
+      forget?.()
       // Every call comes here, and making an error costs.
       if (!answered) reject(new PostError('cut', 'the connection was closed before the answer was there'))
     })

@@ -24,9 +24,9 @@ function start(handler: (run: Run, commands: AttemptCommands) => unknown) {
       return handler((script, over) => given.run(probe.request(script, over)), given)
     },
   }
-  const callbacks = { beat: () => undefined, extend: () => Promise.reject(new Error('not asked for')) }
-  const parts = { clock, logger: SILENT, callbacks }
-  return new CommandAttempt(definition, assignmentOf('steps'), parts, probe.runner, {
+  return new CommandAttempt(definition, assignmentOf('steps'), { clock, logger: SILENT }, probe.runner, {
+    beat: () => undefined,
+    extend: () => Promise.reject(new Error('not asked for')),
     note: async () => null,
   })
 }

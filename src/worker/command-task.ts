@@ -7,7 +7,7 @@ import { sleep, within } from '../core/clock.ts'
 import type { StopReason } from '../core/states.ts'
 import type { TaskContext, TaskDefinition } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
-import type { AttemptEnd, NoteCallback, RunningAttempt } from './attempt.ts'
+import type { AttemptCallbacks, AttemptEnd, NoteCallback, RunningAttempt } from './attempt.ts'
 import type { CommandCallbacks, CommandEnd, CommandRequest, CommandRunner } from './command.ts'
 import { stoppedBefore } from './command-start.ts'
 import { InlineAttempt } from './inline-attempt.ts'
@@ -59,15 +59,15 @@ export class CommandAttempt implements RunningAttempt {
     assignment: Assignment,
     parts: TaskContextParts,
     runner: CommandRunner,
-    noting: NoteCallback,
+    callbacks: AttemptCallbacks & NoteCallback,
   ) {
     // Tasks that were claimed together share their token: what marks the processes of one must not be another's.
     const marker = `${assignment.token}:${assignment.taskId}`
-    const commands = new OwnCommands(runner, marker, assignment.graceMs, noting)
+    const commands = new OwnCommands(runner, marker, assignment.graceMs, callbacks)
     const run = (input: never, context: TaskContext) => definition.run(input, context, commands)
     this.#commands = commands
     this.#clock = runner.clock
-    this.#inline = new InlineAttempt({ ...definition, run }, assignment, parts)
+    this.#inline = new InlineAttempt({ ...definition, run }, assignment, parts, callbacks)
     this.ended = this.#inline.ended.then(async (end) => {
       commands.kill()
       await commands.end()

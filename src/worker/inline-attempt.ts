@@ -2,7 +2,7 @@
 import type { StopReason } from '../core/states.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
 import type { Assignment } from '../wire/worker-port.ts'
-import type { AttemptEnd, RunningAttempt } from './attempt.ts'
+import type { AttemptCallbacks, AttemptEnd, RunningAttempt } from './attempt.ts'
 import { runHandler } from './handler.ts'
 import type { OpenTaskContext, TaskContextParts } from './task-context.ts'
 import { createTaskContext } from './task-context.ts'
@@ -11,8 +11,13 @@ export class InlineAttempt implements RunningAttempt {
   readonly ended: Promise<AttemptEnd>
   readonly #open: OpenTaskContext
 
-  constructor(definition: TaskDefinition, assignment: Assignment, parts: TaskContextParts) {
-    this.#open = createTaskContext(assignment, parts)
+  constructor(
+    definition: TaskDefinition,
+    assignment: Assignment,
+    parts: TaskContextParts,
+    callbacks: AttemptCallbacks,
+  ) {
+    this.#open = createTaskContext(assignment, parts, callbacks)
     this.ended = runHandler(definition, assignment, this.#open)
   }
 

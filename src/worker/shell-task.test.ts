@@ -47,12 +47,10 @@ type Beat = Parameters<AttemptCallbacks['beat']>[0]
 function start(over: Partial<ShellRequest>) {
   const request: ShellRequest = { command: null, argv: null, env: {}, workingDir: null, ...over }
   const beats: Beat[] = []
-  const callbacks: AttemptCallbacks = {
+  const parts = { clock, logger: SILENT }
+  const attempt = new CommandAttempt(shellTask, assignmentOf('$shell', request), parts, runner, {
     beat: (beat) => beats.push(beat),
     extend: () => Promise.reject(new Error('not asked for')),
-  }
-  const parts = { clock, logger: SILENT, callbacks }
-  const attempt = new CommandAttempt(shellTask, assignmentOf('$shell', request), parts, runner, {
     note: () => Promise.reject(new Error('not asked for')),
   })
   return { attempt, beats }

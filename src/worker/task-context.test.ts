@@ -10,17 +10,15 @@ import { createTaskContext } from './task-context.ts'
 function open(over: Partial<Assignment> = {}) {
   const beats: unknown[] = []
   const requests: { requestId: string; progress: Progress }[] = []
-  const control = createTaskContext(assignmentOf('any', null, { token: 'a_1', ...over }), {
-    clock,
-    logger: SILENT,
-    callbacks: {
-      beat: (beat) => beats.push(beat),
-      extend: async (request) => {
-        requests.push(request)
-        return { granted: false, reason: 'exhausted', remaining: 0, stopAt: null }
-      },
+  const callbacks = {
+    beat: (beat: unknown) => void beats.push(beat),
+    extend: async (request: (typeof requests)[number]) => {
+      requests.push(request)
+      return { granted: false, reason: 'exhausted', remaining: 0, stopAt: null } as const
     },
-  })
+  }
+  const assignment = assignmentOf('any', null, { token: 'a_1', ...over })
+  const control = createTaskContext(assignment, { clock, logger: SILENT }, callbacks)
   return { control, ctx: control.context, beats, requests }
 }
 

@@ -25,15 +25,19 @@ export interface OpenTaskContext {
   setDeadline(deadlineAt: number | null, remainingMs: number | null): void
 }
 
+/** The same for every attempt of a process. */
 export interface TaskContextParts {
   clock: Clock
   logger: Logger
-  callbacks: AttemptCallbacks
 }
 
 /** To be called when the assignment arrives: its remaining times count from here. */
-export function createTaskContext(assignment: Assignment, parts: TaskContextParts): OpenTaskContext {
-  return new AttemptControl(assignment, parts)
+export function createTaskContext(
+  assignment: Assignment,
+  parts: TaskContextParts,
+  callbacks: AttemptCallbacks,
+): OpenTaskContext {
+  return new AttemptControl(assignment, parts, callbacks)
 }
 
 /** What is left at arrival, of the limit that ends first. */
@@ -51,9 +55,9 @@ class AttemptControl implements OpenTaskContext {
   #countedFrom = 0
   #controller: AbortController | null = null
 
-  constructor(assignment: Assignment, parts: TaskContextParts) {
+  constructor(assignment: Assignment, parts: TaskContextParts, callbacks: AttemptCallbacks) {
     this.#clock = parts.clock
-    this.context = new HandlerContext(this, assignment, parts)
+    this.context = new HandlerContext(this, assignment, parts.logger, callbacks)
     this.setDeadline(assignment.deadlineAt, remainingMsOf(assignment))
   }
 
@@ -88,17 +92,19 @@ class HandlerContext implements TaskContext {
   readonly attempt: number
   readonly #control: AttemptControl
   readonly #assignment: Assignment
-  readonly #parts: TaskContextParts
+  readonly #logger: Logger
+  readonly #callbacks: AttemptCallbacks
   #log: Logger | null = null
   #progress: Progress = {}
   #extensions = 0
 
-  constructor(control: AttemptControl, assignment: Assignment, parts: TaskContextParts) {
+  constructor(control: AttemptControl, assignment: Assignment, logger: Logger, callbacks: AttemptCallbacks) {
     this.taskId = assignment.taskId
     this.attempt = assignment.attempt
     this.#control = control
     this.#assignment = assignment
-    this.#parts = parts
+    this.#logger = logger
+    this.#callbacks = callbacks
   }
 
   get signal(): AbortSignal {
@@ -118,7 +124,7 @@ class HandlerContext implements TaskContext {
   }
 
   get log(): Logger {
-    this.#log ??= taskLogger(this.#parts.logger, this.#assignment)
+    this.#log ??= taskLogger(this.#logger, this.#assignment)
     return this.#log
   }
 
@@ -133,13 +139,13 @@ class HandlerContext implements TaskContext {
       const encoded = encodeDetails(details)
       const moved = isMore(progress, this.#progress)
       this.#progress = progress
-      this.#parts.callbacks.beat({ progress, details: encoded, moved })
+      this.#callbacks.beat({ progress, details: encoded, moved })
     }
   }
 
   get heartbeat(): TaskContext['heartbeat'] {
     return (details) => {
-      this.#parts.callbacks.beat({ progress: null, details: encodeDetails(details), moved: false })
+      this.#callbacks.beat({ progress: null, details: encodeDetails(details), moved: false })
     }
   }
 
@@ -147,7 +153,7 @@ class HandlerContext implements TaskContext {
     return async (request = {}) => {
       const progress = request.progress === undefined ? this.#progress : toProgress(request.progress)
       const requestId = request.requestId ?? `${this.#assignment.token}:${++this.#extensions}`
-      return await this.#parts.callbacks.extend({ requestId, progress })
+      return await this.#callbacks.extend({ requestId, progress })
     }
   }
 }

@@ -26,7 +26,7 @@ process.on('uncaughtExceptionMonitor', (error) =>
 process.on('message', ({ curfew: message }: Partial<Envelope<ToTaskProcess>>) => {
   if (!message) return
   if (message.type === 'run') {
-    open = createTaskContext(message.assignment, { clock, logger: channel.logger, callbacks: channel })
+    open = createTaskContext(message.assignment, { clock, logger: channel.logger }, channel)
     if (message.stop) open.abort(message.stop)
     run(message, open).then(
       (end) => channel.end(end, () => process.exit(0)),

@@ -189,11 +189,9 @@ export class Worker {
     if (definition.isolation === 'process' && processes) {
       return startProcessAttempt(definition, assignment, callbacks, processes)
     }
-    const { clock, logger } = this.#options
-    const parts = { clock, logger, callbacks }
     if (isCommandTask(definition) && this.#commands)
-      return new CommandAttempt(definition, assignment, parts, this.#commands, callbacks)
-    return new InlineAttempt(definition, assignment, parts)
+      return new CommandAttempt(definition, assignment, this.#options, this.#commands, callbacks)
+    return new InlineAttempt(definition, assignment, this.#options, callbacks)
   }
 
   /** Told to stop what does not run here: it has ended, and its report is on its way or was lost. */

@@ -9,13 +9,15 @@ const types: pg.CustomTypesConfig = {
     oid === INT8 ? Number : pg.types.getTypeParser(oid, format as 'text'),
 }
 
+/** A server that stopped answering must not hold a caller for ever. Statements of transactions have less than that. */
+export const ANSWER_WITHIN_MS = 35_000
+
 export function connectionOptions(url: string): pg.ClientConfig {
   return {
     connectionString: url,
     types,
     connectionTimeoutMillis: 5_000,
-    // A server that stopped answering must not hold a caller for ever.
-    query_timeout: 35_000,
+    query_timeout: ANSWER_WITHIN_MS,
     keepAlive: true,
     application_name: 'curfew',
   }

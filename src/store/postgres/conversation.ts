@@ -4,9 +4,12 @@
  */
 import type { Writable } from 'node:stream'
 import type pg from 'pg'
+import type { Clock, Timer } from '../../core/clock.ts'
+import { SystemClock } from '../../core/system-clock.ts'
 import type { Statement, Ticket, Work } from '../statement.ts'
 import type { Fence } from '../store.ts'
 import { StoreError } from '../store-error.ts'
+import { ANSWER_WITHIN_MS } from './connection.ts'
 
 /** Plans by index alone, whatever the statistics say; every wait has a bound. */
 const SETTINGS = Object.entries({
@@ -21,6 +24,9 @@ const SETTINGS = Object.entries({
   .map(([name, value]) => `set_config('${name}', '${value}', true)`)
   .join(', ')
 
+/** Whatever clock the engine has: the server goes by no other. */
+const MACHINE_TIME = new SystemClock()
+
 /** Of two transactions of a lane the second begins when the first has ended; a batch is a number of the lane's. */
 export interface Mark {
   lane: string
@@ -31,12 +37,16 @@ export interface Mark {
 
 export class Conversation {
   readonly #client: pg.ClientBase
+  readonly #clock: Clock
   readonly #sent = new Map<Ticket, Promise<void>>()
   readonly #stream: Writable | null
   #failed: { error: unknown } | null = null
+  #unanswered = 0
+  #silence: Timer | null = null
 
-  constructor(client: pg.ClientBase) {
+  constructor(client: pg.ClientBase, clock: Clock = MACHINE_TIME) {
     this.#client = client
+    this.#clock = clock
     this.#stream = (client as unknown as { connection?: { stream?: Writable } }).connection?.stream ?? null
   }
 
@@ -56,7 +66,7 @@ export class Conversation {
       this.#fail(error)
       throw error
     }
-    const begun = this.#client.query(text).then((results) => {
+    const begun = this.#send(text).then((results) => {
       if ((results as unknown as pg.QueryResult[]).at(-1)?.rows.length === 1) return
       const message = `process ${fence?.nodeId} was declared gone: its lease is somebody else's`
       refuse(new StoreError('not_leading', message))
@@ -67,13 +77,13 @@ export class Conversation {
 
   /** Whether the transaction with that mark was committed. Waits for it to be over, however it ends. */
   async wasCommitted({ lane, batch }: Mark): Promise<boolean> {
-    await this.#client.query(`begin; select ${SETTINGS}`)
+    await this.#send(`begin; select ${SETTINGS}`)
     // A write, because only that also waits for a row which nobody can see yet.
-    const { rows } = await this.#client.query(
-      `insert into curfew.lanes values ($1, 0, 0) on conflict (id) do update set batch = lanes.batch returning batch`,
-      [lane],
-    )
-    await this.#client.query('rollback')
+    const { rows } = await this.#send({
+      text: `insert into curfew.lanes values ($1, 0, 0) on conflict (id) do update set batch = lanes.batch returning batch`,
+      values: [lane],
+    })
+    await this.rollBack()
     return rows[0].batch === batch
   }
 
@@ -81,7 +91,7 @@ export class Conversation {
   beginSnapshot(): void {
     this.#gather()
     const text = `begin transaction isolation level repeatable read, read only; select ${SETTINGS}`
-    this.#client.query(text).catch((error: unknown) => this.#fail(error))
+    this.#send(text).catch((error: unknown) => this.#fail(error))
   }
 
   async drive<T>(work: Work<T>): Promise<T> {
@@ -103,9 +113,13 @@ export class Conversation {
   /** Whatever was sent ahead is answered before it. */
   async commit(): Promise<void> {
     this.#refuseIfFailed()
-    const { command } = await this.#client.query('commit')
+    const { command } = await this.#send('commit')
     this.#refuseIfFailed()
     if (command !== 'COMMIT') throw new StoreError('store_refused', `the commit was answered with ${command}`)
+  }
+
+  async rollBack(): Promise<void> {
+    await this.#send('rollback')
   }
 
   /** What is sent before the event loop turns is one write: each of its own costs more than what it carries. */
@@ -129,9 +143,37 @@ export class Conversation {
 
   async #ask({ sql, params, read, unless }: Statement): Promise<unknown[]> {
     const query = { text: sql, values: params as unknown[] }
-    if (read) return (await this.#client.query({ ...query, rowMode: 'array' })).rows.map(read)
-    const { rows, rowCount } = await this.#client.query(query)
+    if (read) return (await this.#send({ ...query, rowMode: 'array' })).rows.map(read)
+    const { rows, rowCount } = await this.#send(query)
     return unless && rowCount !== unless.changed ? this.#ask(unless.ask) : rows
+  }
+
+  /**
+   * The library's own promise and timeout each set a function on the query, and V8 makes such a function an old object:
+   * until a full collection it keeps the query with all its rows, and every collection copies them.
+   */
+  #send(query: string | pg.QueryConfig | pg.QueryArrayConfig): Promise<pg.QueryResult> {
+    return new Promise((resolve, reject) => {
+      this.#expectAnswer()
+      void this.#client.query(query as pg.QueryConfig, (error: Error | null, result: pg.QueryResult) => {
+        this.#answered()
+        if (error) reject(error)
+        else resolve(result)
+      })
+    })
+  }
+
+  #expectAnswer(): void {
+    if (this.#unanswered++ > 0) return
+    this.#silence = this.#clock.setTimer(ANSWER_WITHIN_MS, () =>
+      this.#stream?.destroy(new Error('query read timeout')),
+    )
+  }
+
+  #answered(): void {
+    if (--this.#unanswered > 0) return
+    this.#silence?.cancel()
+    this.#silence = null
   }
 
   async #query(statement: Statement): Promise<unknown[]> {

@@ -42,20 +42,24 @@ export class PostgresStore implements Store {
   private constructor(url: string, clock: Clock, logger: Logger, nodeId: string) {
     this.#nodeId = nodeId
     this.url = url
-    this.#writes = openPool(url, WRITE_CONNECTIONS, logger)
-    this.#reads = openPool(url, READ_CONNECTIONS, logger)
+    const options = { ...connectionOptions(url), ...OF_CONVERSATIONS }
+    this.#writes = openPool(options, WRITE_CONNECTIONS, logger)
+    this.#reads = openPool(options, READ_CONNECTIONS, logger)
     this.#clock = clock
   }
 
   /** No two stores have the same `nodeId`. */
   static async open(url: string, clock: Clock, logger: Logger, nodeId: string): Promise<PostgresStore> {
     const store = new PostgresStore(url, clock, logger, nodeId)
+    const pool = openPool(connectionOptions(url), 1, logger)
     try {
-      await migratePostgres(store.#writes, clock, logger)
+      await migratePostgres(pool, clock, logger)
       return store
     } catch (error) {
       await store.close()
       throw postgresError(error)
+    } finally {
+      await pool.end()
     }
   }
 
@@ -77,8 +81,8 @@ export class PostgresStore implements Store {
     let committing = false
     let broken: Error | undefined
     let result: T | undefined
+    const talk = new Conversation(client)
     try {
-      const talk = new Conversation(client)
       // What decides comes behind it in the same round trip; nothing of it stays if this process may not.
       const begun = talk.begin(fence, mark)
       result = await talk.drive(work())
@@ -87,7 +91,7 @@ export class PostgresStore implements Store {
       await talk.commit()
       return result
     } catch (error) {
-      broken = await rollBack(client, error)
+      broken = await rollBack(talk, error)
       // A server that takes a rollback has said what became of it. Whatever else is heard at a commit says nothing.
       if (!committing || !broken) throw postgresError(error)
     } finally {
@@ -105,14 +109,14 @@ export class PostgresStore implements Store {
   async read<T>(work: () => Work<T>, { atOnce = false } = {}): Promise<T> {
     const client = await this.#connect(this.#reads)
     let broken: Error | undefined
+    const talk = new Conversation(client)
     try {
-      const talk = new Conversation(client)
       if (atOnce) talk.beginSnapshot()
       const result = await talk.drive(work())
       if (atOnce) await talk.commit()
       return result
     } catch (error) {
-      if (atOnce) broken = await rollBack(client, error)
+      if (atOnce) broken = await rollBack(talk, error)
       else if (isLost(error)) broken = error as Error
       throw postgresError(error)
     } finally {
@@ -167,10 +171,11 @@ export class PostgresStore implements Store {
     // It may have to wait for whoever still has the row: not over a connection that deadlines wait for.
     const client = await this.#connect(this.#reads)
     let broken: Error | undefined
+    const talk = new Conversation(client)
     try {
-      return await new Conversation(client).wasCommitted(mark)
+      return await talk.wasCommitted(mark)
     } catch (error) {
-      broken = await rollBack(client, error)
+      broken = await rollBack(talk, error)
       throw postgresError(error)
     } finally {
       client.release(broken)
@@ -178,11 +183,11 @@ export class PostgresStore implements Store {
   }
 }
 
-/** Not in the types yet. */
-const PIPELINED: object = { pipeline: true }
+/** They wait for answers by themselves. (The first is not in the types yet.) */
+const OF_CONVERSATIONS: object = { pipeline: true, query_timeout: undefined }
 
-function openPool(url: string, max: number, logger: Logger): pg.Pool {
-  const pool = new pg.Pool({ ...connectionOptions(url), ...PIPELINED, max, idleTimeoutMillis: 30_000 })
+function openPool(options: pg.PoolConfig, max: number, logger: Logger): pg.Pool {
+  const pool = new pg.Pool({ ...options, max, idleTimeoutMillis: 30_000 })
   pool.on('error', (error) =>
     logger.warn({ error: error.message }, 'an idle connection to PostgreSQL was lost'),
   )
@@ -196,10 +201,10 @@ function openPool(url: string, max: number, logger: Logger): pg.Pool {
   return pool
 }
 
-async function rollBack(client: pg.PoolClient, error: unknown): Promise<Error | undefined> {
+async function rollBack(talk: Conversation, error: unknown): Promise<Error | undefined> {
   if (isLost(error)) return error as Error
   try {
-    await client.query('rollback')
+    await talk.rollBack()
     return undefined
   } catch (failed) {
     return failed as Error // the connection is of no use; the server rolls back by itself
