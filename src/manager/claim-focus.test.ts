@@ -35,12 +35,12 @@ test('of one queue and name the next claim goes on behind the last of them', () 
 test('every few claims ask for everything, however full the others were', () => {
   const focus = new ClaimFocus()
   const all: boolean[] = []
-  for (let i = 0; i < 11; i++) {
+  for (let i = 0; i < 35; i++) {
     all.push(focus.ask(ALL).all)
     focus.claimed(tasks(MAX_CLAIMED, 'a', 'default'), MAX_CLAIMED)
   }
-  const four = [false, false, false, false]
-  expect(all).toEqual([true, ...four, true, ...four, true])
+  const narrow = new Array(16).fill(false)
+  expect(all).toEqual([true, ...narrow, true, ...narrow, true])
 })
 
 test('a claim that was not filled, a small one, and work that arrived make the next ask for everything', () => {

@@ -21,7 +21,7 @@ export interface Ask {
 }
 
 /** What is not asked for waits for so many claims at most. */
-const MOST_NARROW = 4
+const MOST_NARROW = 16
 /** Of smaller ones every single one keeps the order of all names. */
 const WORTH_NARROWING = MAX_CLAIMED / 4
 

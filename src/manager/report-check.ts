@@ -12,17 +12,25 @@ import type { Progress, StopReason } from '../core/states.ts'
 import { RECEIPTS, STOP_CODES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import type { Report } from '../wire/worker-port.ts'
 
-export function checkReport(report: Report, at: string): Report {
-  for (const key of ['taskId', 'token'] as const) {
-    if (report[key].length > MAX_NAME_LENGTH || report[key].includes('\u0000'))
-      throw invalid(`${at}.${key} is none`)
+/** `index`: its place among those that came together. */
+export function checkReport(report: Report, index: number): Report {
+  const { taskId, token } = report
+  if (!isName(taskId)) throw invalid(`reports[${index}].taskId is none`)
+  if (!isName(token)) throw invalid(`reports[${index}].token is none`)
+  if (report.type === 'completed') {
+    const failure = problemOf(report.output, 'its output')
+    return failure ? { taskId, token, type: 'failed', failure } : report
   }
+  return checkOther(report, `reports[${index}]`)
+}
+
+function isName(text: string): boolean {
+  return text.length <= MAX_NAME_LENGTH && !text.includes('\u0000')
+}
+
+function checkOther(report: Exclude<Report, { type: 'completed' }>, at: string): Report {
   const { taskId, token } = report
   switch (report.type) {
-    case 'completed': {
-      const failure = problemOf(report.output, 'its output')
-      return failure ? { taskId, token, type: 'failed', failure } : report
-    }
     case 'failed':
       return { ...report, failure: boundFailure(report.failure) }
     case 'beat': {

@@ -101,7 +101,7 @@ async function report(manager: Manager, { workerId, reports, turns, wakes }: Rep
     throw new CurfewError('too_big', `at most ${4 * MAX_BULK_ROWS} reports travel together`)
   const said = reports.map((one, i) => {
     if (!one) throw new CurfewError('invalid_request', `reports[${i}] says nothing`)
-    return checkReport(one, `reports[${i}]`)
+    return checkReport(one, i)
   })
   const turnReports = turns.map((text, i) => readTurn(text, `turns[${i}]`))
   for (const { agentId, rootId, token } of wakes) checkWake(agentId, rootId, token)

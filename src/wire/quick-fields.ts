@@ -90,6 +90,13 @@ export class FieldReader {
     return this.#type === LENGTH ? this.#text.slice(from, this.#at) : null
   }
 
+  /** Over what comes next, if it is this. */
+  passes(text: string): boolean {
+    if (this.#at + text.length > this.#end || !this.#text.startsWith(text, this.#at)) return false
+    this.#at += text.length
+    return true
+  }
+
   count(): number | null {
     return this.#type === VARINT ? this.#varint() : null
   }

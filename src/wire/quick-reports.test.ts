@@ -12,9 +12,13 @@ const text = fc.oneof(
   fc.string({ unit: 'grapheme', maxLength: 20 }),
   fc.constantFrom('', 'null', '\u0000', '\u007f', '\u0080', '\u00ff', '\ufeffx', '\ud83d\ude00'),
 )
-const attempt = { taskId: text, token: text }
+const attempt = { taskId: text, token: fc.oneof(text, fc.constantFrom('r_1', 'r_2')) }
 const report: fc.Arbitrary<Report> = fc.oneof(
-  fc.record({ ...attempt, type: fc.constant('completed' as const), output: text }),
+  fc.record({
+    ...attempt,
+    type: fc.constant('completed' as const),
+    output: fc.oneof(text, fc.constant('null')),
+  }),
   fc.record({ ...attempt, type: fc.constant('overdue' as const) }),
   fc.record({
     ...{ ...attempt, type: fc.constant('beat' as const), moved: fc.boolean() },

@@ -13,12 +13,16 @@ export type ReportsHead = Pick<ReportRequest, 'workerId' | 'number' | 'draining'
   wakes: { agentId: string; rootId: string; token: string }[]
 }
 
+type Completed = Extract<Report, { type: 'completed' }>
+
 /** `reports`: null for one that says nothing. */
 export type ReportsRequest = ReportsHead & { reports: (Report | null)[] }
 
 /** The numbers of fields. */
 const REQUEST = { reports: 3 }
 const REPORT = { taskId: 1, token: 2, completed: 3 }
+
+const MOST_COMPARED = 100
 
 const DEPTH = { recursionLimit: MAX_MESSAGE_DEPTH }
 
@@ -27,27 +31,53 @@ export function reportsToBytes(head: ReportsHead, reports: readonly Report[]): U
     // Messages behind each other are one.
     const begin = toBinary(ReportRequestSchema, create(ReportRequestSchema, head))
     let rest = ''
-    for (const report of reports) rest += textField(REQUEST.reports, reportText(report))
+    let last: Alike | null = null
+    for (const report of reports) {
+      if (report.type === 'completed' && !last?.isLike(report)) last = new Alike(report.token, report.output)
+      rest += textField(REQUEST.reports, reportText(report, last))
+    }
     return Buffer.concat([begin, bytesOf(rest)])
   } catch (error) {
     throw new CurfewError('invalid_request', `it cannot be sent: ${(error as Error).message}`)
   }
 }
 
-function reportText(report: Report): string {
-  const { taskId, token, type } = report
-  if (type !== 'completed' || !isPlain(taskId) || !isPlain(token) || !isPlain(report.output))
+function reportText(report: Report, last: Alike | null): string {
+  const { taskId, type } = report
+  if (type !== 'completed' || !last?.isPlain || !isPlain(taskId))
     return Buffer.from(toBinary(ReportSchema, reportToWire(report))).toString('latin1')
-  return (
-    textField(REPORT.taskId, taskId) +
-    textField(REPORT.token, token) +
-    textField(REPORT.completed, report.output)
-  )
+  return textField(REPORT.taskId, taskId) + last.rest
+}
+
+/** All but the id: what was claimed together has one token, and many end with the same. */
+class Alike {
+  readonly token: string
+  readonly output: string
+  readonly isPlain: boolean
+  readonly rest: string
+
+  constructor(token: string, output: string) {
+    this.token = token
+    this.output = output
+    this.isPlain = isPlain(token) && isPlain(output)
+    this.rest = textField(REPORT.token, token) + textField(REPORT.completed, output)
+  }
+
+  isLike({ token, output }: { token: string; output: string }): boolean {
+    return token === this.token && output === this.output
+  }
 }
 
 export function reportsFromBytes(body: Buffer): ReportsRequest {
   const reader = new FieldReader(body)
-  const readReport = () => readCompleted(reader)
+  let last: Alike | null = null
+  const readReport = () => {
+    const report = readCompleted(reader, last)
+    // A long one is hardly the same again, and looking costs.
+    if (report && report.output.length > MOST_COMPARED) last = null
+    else if (report && !last?.isLike(report)) last = new Alike(report.token, report.output)
+    return report
+  }
   const reports: (Report | null)[] = []
   const others: Buffer[] = []
   while (reader.next()) {
@@ -64,15 +94,20 @@ export function reportsFromWire(request: ReportRequest): ReportsRequest {
   return { ...request, reports: request.reports.map(reportFromWire) }
 }
 
-function readCompleted(reader: FieldReader): Report | null {
+/** `last`: the one before it, which it may be like. */
+function readCompleted(reader: FieldReader, last: Alike | null): Completed | null {
   let taskId = ''
   let token = ''
   let output: string | null = null
   while (reader.next()) {
     const text = reader.text()
     if (text === null) return null
-    if (reader.no === REPORT.taskId) taskId = text
-    else if (reader.no === REPORT.token) token = text
+    if (reader.no === REPORT.taskId) {
+      taskId = text
+      if (!last?.isPlain || !reader.passes(last.rest)) continue
+      token = last.token
+      output = last.output
+    } else if (reader.no === REPORT.token) token = text
     else if (reader.no === REPORT.completed) output = text
     else return null
   }

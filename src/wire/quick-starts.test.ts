@@ -21,9 +21,22 @@ const assignment: fc.Arbitrary<Assignment> = fc.record({
   trace: fc.constant(null),
   scope: rarely(fc.record({ rootId: text, parentId: text, step: fc.nat(), detached: fc.boolean() })),
 })
+/** Those that are claimed together are much like each other. */
+const alike = fc
+  .tuple(
+    assignment,
+    fc.array(fc.tuple(assignment, fc.subarray(['name', 'token', 'graceMs', 'totalMs'])), { maxLength: 5 }),
+  )
+  .map(([first, others]) => [
+    first,
+    ...others.map(([other, own]): Assignment => {
+      const { taskId, input } = other
+      return { ...first, taskId, input, ...Object.fromEntries(own.map((key) => [key, other[key as 'name']])) }
+    }),
+  ])
 const start = fc.record({
   type: fc.constant('start' as const),
-  assignments: fc.array(assignment, { maxLength: 10 }),
+  assignments: fc.array(alike, { maxLength: 4 }).map((groups) => groups.flat()),
 })
 
 test('the library reads what is written by hand', () => {

@@ -10,7 +10,7 @@ import { createTaskContext } from './task-context.ts'
 function run(definition: TaskDefinition, input: unknown = null, stop = false) {
   const assignment = assignmentOf(definition.name, input)
   const callbacks = { beat: () => {}, extend: () => new Promise<never>(() => {}) }
-  const open = createTaskContext(assignment, { clock, logger: SILENT, callbacks })
+  const open = createTaskContext(assignment, { clock, logger: SILENT }, callbacks)
   if (stop) open.abort({ code: 'cancelled', message: 'stop' })
   return runHandler(definition, assignment, open)
 }
@@ -60,4 +60,16 @@ test('a handler that was told to stop before it began is not begun', async () =>
   })
   expect(await run(definition, null, true)).toMatchObject({ failure: { code: 'cancelled' } })
   expect(begun).toBe(false)
+})
+
+test('whatever can be waited for is waited for', async () => {
+  const later = (value: unknown) => ({
+    // biome-ignore lint/suspicious/noThenProperty: what a handler gives back may be anything
+    then: (resolve: (value: unknown) => void) => resolve(value),
+  })
+  const given = [1, Promise.resolve(1), later(1), Object.assign(() => 0, later(1))]
+  for (const value of given) {
+    const definition = task({ name: 'given', run: () => value })
+    expect(await run(definition)).toEqual({ type: 'completed', output: '1' })
+  }
 })

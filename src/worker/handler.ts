@@ -33,7 +33,9 @@ export async function runHandler(
   if (open.stopped) return failed(open.stopped)
   let output: unknown
   try {
-    output = await definition.run(input as never, open.context)
+    output = definition.run(input as never, open.context)
+    // Waiting for what is there already costs as much as all the rest.
+    if (isThenable(output)) output = await output
   } catch (thrown) {
     return failed(thrown)
   }
@@ -42,6 +44,11 @@ export async function runHandler(
   } catch (thrown) {
     return failed(thrown, { retryable: false })
   }
+}
+
+function isThenable(value: unknown): boolean {
+  const isObject = (typeof value === 'object' && value !== null) || typeof value === 'function'
+  return isObject && 'then' in value
 }
 
 function failed(thrown: unknown, over: Partial<Failure> = {}): AttemptEnd {

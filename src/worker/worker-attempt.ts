@@ -89,7 +89,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     this.#sendNote()
     this.#stopping = reason
     this.#clearTimers()
-    if (this.#gaveUp) return void this.#reportAndGo(this.#reportStopped('aborted', null))
+    if (this.#gaveUp) return this.#reportAndGo(this.#reportStopped('aborted', null))
     this.#running.abort(reason)
     this.#timers.push(this.#host.clock.setTimer(graceMs, () => void this.#force()))
   }
@@ -116,13 +116,14 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     // What was last reported reaches the next attempt and whoever looks, also when it was held back a moment.
     if (end.type === 'failed' || this.#waitingBeat?.progress) this.#sendBeat()
     this.#clearTimers()
-    void this.#reportAndGo(this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
+    this.#reportAndGo(this.#stopping ? this.#reportStopped('aborted', lateOf(end)) : this.#report(end))
   }
 
-  async #reportAndGo(report: Promise<ReportAnswer>): Promise<void> {
-    await report
-    this.#host.gone(this)
-    this.#setReported()
+  #reportAndGo(report: Promise<ReportAnswer>): void {
+    void report.then(() => {
+      this.#host.gone(this)
+      this.#setReported()
+    })
   }
 
   /** The grace is over: the signal was not enough. */

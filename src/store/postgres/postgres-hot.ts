@@ -69,7 +69,16 @@ function lockNext(queue: string, name: string, limit: string, and = ''): string 
  */
 function claimText(counts: string, places: string, fields: readonly (keyof ClaimedTask)[]): string {
   return `${counts} update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}, held = 1
-where t.ctid = any(array(${places})) returning ${selectList(fields, 't')}`
+where t.ctid = any(array(${places})) returning ${fields.map(unlessUsual).join(', ')}`
+}
+
+/** What most tasks have is not sent: nothing costs less on its way, and to be read. */
+const USUAL = { priority: 0, attempt: 1, policy: '{}', graceMs: 5_000, detached: 0 } as const
+
+function unlessUsual(field: keyof ClaimedTask): string {
+  if (!(field in USUAL)) return `t.${column(field)}`
+  const usual = USUAL[field as keyof typeof USUAL]
+  return `nullif(t.${column(field)}, ${typeof usual === 'number' ? usual : `'${usual}'`})`
 }
 
 /** In the order in which they are read; name and queue only where they are not known beforehand. */
@@ -85,20 +94,20 @@ function claimedTask(values: readonly unknown[], name: unknown, queue: unknown):
     id: values[0],
     name,
     queue,
-    priority: values[1],
-    attempt: values[2],
+    priority: values[1] ?? USUAL.priority,
+    attempt: values[2] ?? USUAL.attempt,
     input: values[3],
     details: values[4],
-    policy: values[5],
+    policy: values[5] ?? USUAL.policy,
     startAt: values[6],
     deadlineAt: values[7],
     attemptDeadlineAt: values[8],
-    graceMs: values[9],
+    graceMs: values[9] ?? USUAL.graceMs,
     dueAt: values[10],
     parentId: values[11],
     rootId: values[12],
     step: values[13],
-    detached: values[14],
+    detached: values[14] ?? USUAL.detached,
   }
   return row as ClaimedTask
 }
