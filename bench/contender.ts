@@ -80,6 +80,8 @@ export interface ClusterContender {
   }>
   /** The statement that counts tasks which have not ended. */
   unfinished: string
+  /** Tasks at a time; more would take it minutes. */
+  most?: number
 }
 
 export type LoadCluster = () => Promise<ClusterContender>
