@@ -63,7 +63,7 @@ export class RepeatedRequests {
 export function* cancelAnswer(statements: Statements, row: TaskRow): Work<CancelAnswer> {
   let ran = row.attempt > 0
   if (row.kind === 'task') {
-    for (const { body } of yield* run(statements.events(row.id)))
+    for (const { body } of yield* run(statements.events([row.id])))
       for (const event of JSON.parse(body) as TaskEventBody[])
         if (event.type === 'task_cancelled') ran = event.wasRunning
   }

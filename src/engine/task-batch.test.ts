@@ -118,7 +118,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     await db.put(running('t_1', { policy: newRow({ timeout: 60_000 }).policy, deadlineAt: 60_000 }))
     await apply([to('t_1', { type: 'extend_by', byMs: 5 }), to('t_1', { type: 'extend_by', byMs: 6 })])
     await apply([to('t_1', { type: 'cancel' })])
-    const rows = await db.run(db.statements.events('t_1'))
+    const rows = await db.run(db.statements.events(['t_1']))
     const types = rows.flatMap(({ seq, body }) =>
       (JSON.parse(body) as { type: string }[]).map(({ type }, i) => `${seq + i} ${type}`),
     )

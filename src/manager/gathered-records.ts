@@ -4,7 +4,6 @@
  */
 import type { Clock } from '../core/clock.ts'
 import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
-import type { Ticket } from '../store/statement.ts'
 import { answer, start } from '../store/statement.ts'
 import type { ReadStore } from '../store/store.ts'
 import type { TaskRow } from '../store/task-row.ts'
@@ -63,18 +62,12 @@ export class GatheredRecords {
     return this.#store.read(
       function* () {
         const rows = yield* start(statements.readTasks(ids))
-        const others = new Map<string, { attempts: Ticket<AttemptRow>; events: Ticket<EventRow> }>()
-        for (const id of ids) {
-          const attempts = yield* start(statements.attempts(id))
-          others.set(id, { attempts, events: yield* start(statements.events(id)) })
-        }
+        const attempts = yield* start(statements.attempts(ids))
+        const events = yield* start(statements.events(ids))
         const records = new Map<string, TaskRecord>()
         for (const row of yield* answer(rows)) records.set(row.id, { row, attempts: [], events: [] })
-        for (const [id, { attempts, events }] of others) {
-          const record = records.get(id)
-          const [attemptRows, eventRows] = [yield* answer(attempts), yield* answer(events)]
-          if (record) Object.assign(record, { attempts: attemptRows, events: eventRows })
-        }
+        for (const attempt of yield* answer(attempts)) records.get(attempt.taskId)?.attempts.push(attempt)
+        for (const event of yield* answer(events)) records.get(event.rootId)?.events.push(event)
         return records
       },
       { atOnce: true },

@@ -87,7 +87,9 @@ export class TaskReader {
       const views: AttemptView[] = row.receipt === 'abandoned' ? attemptViews(row, attempts) : []
       for (let after = '', more = true; more; ) {
         const page = yield* run(statements.agents.cancelledBelow(id, after, MAX_PAGE))
-        for (const task of page) views.push(...attemptViews(task, yield* run(statements.attempts(task.id))))
+        const ended = yield* run(statements.attempts(page.map((task) => task.id)))
+        const byTask = Map.groupBy(ended, ({ taskId }) => taskId)
+        for (const task of page) views.push(...attemptViews(task, byTask.get(task.id) ?? []))
         more = page.length === MAX_PAGE
         after = page.at(-1)?.id ?? ''
       }
@@ -183,8 +185,8 @@ export class TaskReader {
     const { statements } = this.#parts.store
     return this.#parts.store.read(function* () {
       const [row] = yield* run(statements.readTasks([id]))
-      const attempts = yield* run(statements.attempts(id))
-      const events = yield* run(statements.events(id))
+      const attempts = yield* run(statements.attempts([id]))
+      const events = yield* run(statements.events([id]))
       const waitedFor = row?.kind === 'agent' ? yield* run(statements.agents.waitedFor(id, MAX_SHOWN)) : []
       return { row: row ?? refused(id, { type: 'not_found' }), attempts, events, waitedFor }
     }, AT_ONCE)

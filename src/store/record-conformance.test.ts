@@ -160,9 +160,10 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       ]
       await db.run(db.statements.insertAttempts(rows))
       await db.run(db.statements.insertAttempts([attempt(id(1), 1, { status: 'lost' })]))
-      expect(plain(await db.run(db.statements.attempts(id(1))))).toEqual([rows[1], rows[0]])
+      expect(plain(await db.run(db.statements.attempts([id(1)])))).toEqual([rows[1], rows[0]])
+      expect(plain(await db.run(db.statements.attempts([id(2), id(1)])))).toEqual([rows[1], rows[0], rows[2]])
       await db.run(db.statements.updateReceipt(id(1), 2, 'exited'))
-      expect((await db.run(db.statements.attempts(id(1)))).map(({ receipt }) => receipt)).toEqual([
+      expect((await db.run(db.statements.attempts([id(1)]))).map(({ receipt }) => receipt)).toEqual([
         'killed',
         'exited',
       ])
@@ -176,7 +177,9 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
         body: '[{}]',
       })
       await db.run(db.statements.insertEvents([event(id(1), 5), event(id(1), 2), event(id(2), 2)]))
-      expect(plain(await db.run(db.statements.events(id(1))))).toEqual([event(id(1), 2), event(id(1), 5)])
+      const own = [event(id(1), 2), event(id(1), 5)]
+      expect(plain(await db.run(db.statements.events([id(1)])))).toEqual(own)
+      expect(plain(await db.run(db.statements.events([id(2), id(1)])))).toEqual([...own, event(id(2), 2)])
       await expect(db.run(db.statements.insertEvents([event(id(1), 5)]))).rejects.toMatchObject({
         code: 'store_refused',
       })

@@ -145,10 +145,12 @@ export class Statements {
     }
   }
 
-  attempts(taskId: string): Statement<AttemptRow> {
+  attempts(taskIds: readonly string[]): Statement<AttemptRow> {
+    const d = this.#d
     return {
-      sql: `select ${selectList(Object.keys(ATTEMPT_COLUMNS), 'a')} from ${this.#d.s}attempts a where task_id = $1 order by attempt`,
-      params: [taskId],
+      sql: `select ${selectList(Object.keys(ATTEMPT_COLUMNS), 'a')} from ${d.s}attempts a
+        where task_id ${d.inList('$1')} order by task_id, attempt`,
+      params: [d.list(taskIds)],
     }
   }
 
@@ -156,10 +158,12 @@ export class Statements {
     return this.#d.insert(`${this.#d.s}events`, EVENT_COLUMNS, rows)
   }
 
-  events(rootId: string): Statement<EventRow> {
+  events(rootIds: readonly string[]): Statement<EventRow> {
+    const d = this.#d
     return {
-      sql: `select ${selectList(Object.keys(EVENT_COLUMNS), 'e')} from ${this.#d.s}events e where root_id = $1 order by seq`,
-      params: [rootId],
+      sql: `select ${selectList(Object.keys(EVENT_COLUMNS), 'e')} from ${d.s}events e
+        where root_id ${d.inList('$1')} order by root_id, seq`,
+      params: [d.list(rootIds)],
     }
   }
 
