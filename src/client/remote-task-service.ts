@@ -54,6 +54,7 @@ import type {
   WorkerView,
 } from '../wire/task-service.ts'
 import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
+import { CallSlots } from './call-slots.ts'
 import type { ClientCounters } from './client-counters.ts'
 import { choiceMessage, getLetter, listLetters } from './remote-dead-letters.ts'
 import { WatchConnection } from './watch-connection.ts'
@@ -86,6 +87,12 @@ const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 
 const ANSWER_WITHIN_MS = 15_000
 /** How long a wait asks at a time; the server would end it soon after. */
 const WAIT_MS = 25_000
+/** Requests under way: a program may well schedule or wait for thousands at once. */
+const MOST_CALLS = 100
+const MOST_WAITS = 200
+/** While others wait for their turn, and while there is little room for more. */
+const FULL_WAIT_MS = 300
+const HALF_FULL_WAIT_MS = 3_000
 /** Work whose manager cannot be reached for so long is given up on. */
 const ORPHANED_MS = 15_000
 
@@ -95,6 +102,8 @@ export class RemoteTaskService implements TaskService {
   /** The one that answered last. */
   #current = 0
   readonly #closing = new AbortController()
+  readonly #calls = new CallSlots(MOST_CALLS)
+  readonly #waits = new CallSlots(MOST_WAITS)
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -360,13 +369,14 @@ export class RemoteTaskService implements TaskService {
     const { clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
     for (;;) {
-      const leftMs = until - clock.monotonic()
-      const answer = await ask({ waitMs: Math.max(0, Math.min(leftMs, WAIT_MS)), until }).catch(
-        (error: CurfewError) => {
+      const answer = await this.#waits.run(() => {
+        const mostMs = this.#waits.full ? FULL_WAIT_MS : this.#waits.halfFull ? HALF_FULL_WAIT_MS : WAIT_MS
+        const waitMs = Math.max(0, Math.min(until - clock.monotonic(), mostMs))
+        return ask({ waitMs, until }).catch((error: CurfewError) => {
           if (clock.monotonic() < until || !isWorthRetrying(error)) throw error
           return null
-        },
-      )
+        })
+      })
       if (answer !== null || clock.monotonic() >= until) return answer
     }
   }
@@ -384,7 +394,7 @@ export class RemoteTaskService implements TaskService {
     for (let tries = 0; ; tries++) {
       const manager = this.#managers[this.#current] as Manager
       try {
-        return await request(manager, options)
+        return await (waiting ? request(manager, options) : this.#calls.run(() => request(manager, options)))
       } catch (error) {
         if (waiting ? clock.monotonic() >= waiting.until : tries >= RETRIES) {
           counters.failures++

@@ -1,0 +1,57 @@
+/** A program that asks for very much at once does not run out of connections. */
+import type { Socket } from 'node:net'
+import { connect, createServer } from 'node:net'
+import { expect, onTestFinished, test } from 'vitest'
+import { Curfew, task } from './curfew.ts'
+
+/** Between a client and a manager; counts what is open at the same time. */
+async function countingProxy(url: string) {
+  const { port } = new URL(url)
+  const open = new Set<Socket>()
+  const counts = { most: 0 }
+  const server = createServer((socket) => {
+    const onwards = connect(Number(port), '127.0.0.1')
+    open.add(socket)
+    counts.most = Math.max(counts.most, open.size)
+    for (const one of [socket, onwards]) one.on('error', () => undefined) // the other end says it
+    socket.on('close', () => {
+      open.delete(socket)
+      onwards.destroy()
+    })
+    onwards.on('close', () => socket.destroy())
+    socket.pipe(onwards).pipe(socket)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => {
+    for (const socket of open) socket.destroy()
+    server.close()
+  })
+  return { counts, url: `http://127.0.0.1:${(server.address() as { port: number }).port}` }
+}
+
+test('thousands of calls and of waits at once share some hundred connections, and each has its answer', async () => {
+  const gate = Promise.withResolvers<void>()
+  const double = task({ name: 'double', run: (n: number) => n * 2 })
+  const last = task({ name: 'last', run: () => gate.promise.then(() => 'last') })
+  await using curfew = await Curfew.open({
+    ...{ store: ':memory:', tasks: [double, last], concurrency: 400, listen: '127.0.0.1:0' },
+  })
+  const { url, counts } = await countingProxy(curfew.url as string)
+  const client = await Curfew.connect(url)
+  onTestFinished(() => client.close())
+  // They hold more connections than there are for waits, until long after the others have come.
+  const held = await client.scheduleMany(last, new Array(300).fill(undefined))
+  const waiting = Promise.all(held.map((handle) => handle.result()))
+  const numbers = Array.from({ length: 1_200 }, (_, n) => n)
+  const results = await Promise.all(
+    numbers.map(async (n) => {
+      const handle = await client.schedule(double, n)
+      return handle.result()
+    }),
+  )
+  expect(results).toEqual(numbers.map((n) => n * 2))
+  gate.resolve()
+  expect(new Set(await waiting)).toEqual(new Set(['last']))
+  expect(counts.most).toBeGreaterThan(100)
+  expect(counts.most).toBeLessThanOrEqual(310)
+})
