@@ -3,6 +3,8 @@
  * so that the whole engine can run on a virtual clock.
  */
 
+import { onAbort } from './on-abort.ts'
+
 export interface Timer {
   cancel(): void
 }
@@ -58,15 +60,16 @@ export function hearingMs(clock: Clock): number {
 export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve()
-    const onAbort = () => {
-      timer.cancel()
-      resolve()
-    }
     const timer = clock.setTimer(delayMs, () => {
-      signal?.removeEventListener('abort', onAbort)
+      stopListening?.()
       resolve()
     })
-    signal?.addEventListener('abort', onAbort, { once: true })
+    const stopListening =
+      signal &&
+      onAbort(signal, () => {
+        timer.cancel()
+        resolve()
+      })
   })
 }
 

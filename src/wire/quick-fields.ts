@@ -9,6 +9,8 @@ const VARINT = 0
 const DOUBLE = 1
 const LENGTH = 2
 
+/** What is above it is written by nobody, and read as a negative number. */
+const MOST_INT32 = 2 ** 31 - 1
 const CHARACTERS = Array.from({ length: 256 }, (_, code) => String.fromCharCode(code))
 const BEYOND_ASCII = /[\u0080-\uffff]/
 
@@ -97,8 +99,10 @@ export class FieldReader {
     return true
   }
 
+  /** An int32 that is not negative. */
   count(): number | null {
-    return this.#type === VARINT ? this.#varint() : null
+    const value = this.#type === VARINT ? this.#varint() : Infinity
+    return value <= MOST_INT32 ? value : null
   }
 
   double(): number | null {
@@ -123,10 +127,10 @@ export class FieldReader {
     return whole ? message : null
   }
 
-  skip(): void {
-    if (this.#type === VARINT) this.#varint()
-    else if (this.#type === DOUBLE) this.#at += 8
-    else this.#toLength()
+  /** Over a text or a message; not if it is something else. */
+  skip(): boolean {
+    this.#toLength()
+    return this.#type === LENGTH
   }
 
   /** The field that was just read, as it stands in the message. */

@@ -63,7 +63,9 @@ describe('bytes that are no message, or one that says more', () => {
   }
 
   test('are what they are to the library, or refused where it is lenient', () => {
-    const spoil = fc.record({ at: fc.nat(), byte: fc.nat(255), cut: fc.nat() })
+    // The end of a group stops the library wherever it is, and it reads on from there.
+    const noGroup = fc.nat(255).filter((byte) => (byte & 7) !== 4)
+    const spoil = fc.record({ at: fc.nat(), byte: noGroup, cut: fc.nat() })
     fc.assert(
       fc.property(head, reports, spoil, (request, said, { at, byte, cut }) => {
         const whole = Buffer.from(reportsToBytes(request, said))

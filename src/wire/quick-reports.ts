@@ -19,7 +19,7 @@ type Completed = Extract<Report, { type: 'completed' }>
 export type ReportsRequest = ReportsHead & { reports: (Report | null)[] }
 
 /** The numbers of fields. */
-const REQUEST = { reports: 3 }
+const REQUEST = { workerId: 1, number: 2, reports: 3, turns: 4, wakes: 5, draining: 6 }
 const REPORT = { taskId: 1, token: 2, completed: 3 }
 
 const MOST_COMPARED = 100
@@ -81,13 +81,34 @@ export function reportsFromBytes(body: Buffer): ReportsRequest {
   const reports: (Report | null)[] = []
   const others: Buffer[] = []
   while (reader.next()) {
-    if (reader.no !== REQUEST.reports) {
-      reader.skip()
-      others.push(reader.bytes)
-    } else reports.push(reader.message(readReport) ?? reportFromField(reader.bytes))
+    if (reader.no === REQUEST.reports) {
+      reports.push(reader.message(readReport) ?? reportFromField(reader.bytes))
+      continue
+    }
+    if (!skipOfHead(reader)) return allFromBytes(body)
+    others.push(reader.bytes)
   }
-  if (!reader.done) return reportsFromWire(fromBinary(ReportRequestSchema, body, DEPTH))
+  if (!reader.done) return allFromBytes(body)
   return { ...fromBinary(ReportRequestSchema, Buffer.concat(others), DEPTH), reports }
+}
+
+/** Not over what is unknown, or not as it should be: the library has its own way with that. */
+function skipOfHead(reader: FieldReader): boolean {
+  switch (reader.no) {
+    case REQUEST.workerId:
+    case REQUEST.turns:
+    case REQUEST.wakes:
+      return reader.skip()
+    case REQUEST.number:
+    case REQUEST.draining:
+      return reader.count() !== null
+    default:
+      return false
+  }
+}
+
+function allFromBytes(body: Buffer): ReportsRequest {
+  return reportsFromWire(fromBinary(ReportRequestSchema, body, DEPTH))
 }
 
 export function reportsFromWire(request: ReportRequest): ReportsRequest {

@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, openSync, rmSync } from 'node:fs'
+import { closeSync, fstatSync, openSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { clock, temporaryFolder } from './fixtures/process-probe.ts'
-import { killWriters } from './hanging-start.ts'
+import { endStarts, killWriters } from './hanging-start.ts'
 
 const looks = vi.hoisted(() => ({ refused: 0, left: 2 }))
 
@@ -42,5 +42,32 @@ test.skipIf(process.platform !== 'linux')(
       null,
       null,
     ])
+  },
+)
+
+test.skipIf(process.platform !== 'linux')(
+  'before an exit nobody goes on with a pipe, also who has not put it in its place or not begun',
+  async () => {
+    const dir = temporaryFolder()
+    const open = (name: string) => openSync(join(dir, name), 'w')
+    const [pipe, another] = [open('pipe'), open('another')]
+    const start = (stdio: ('ignore' | number)[]) => spawn('sleep', ['1000'], { stdio })
+    // As a copy of this process has it until it runs something else: under the same number.
+    const copied = start(Array.from({ length: pipe + 1 }, (_, fd) => (fd === pipe ? pipe : 'ignore')))
+    const inPlace = start(['ignore', pipe, 'ignore'])
+    const stranger = start(['ignore', another, another])
+    onTestFinished(() => {
+      stranger.kill('SIGKILL')
+      closeSync(another)
+      rmSync(dir, { recursive: true })
+    })
+    const ends = [copied, inPlace].map((child) => once(child, 'exit'))
+    endStarts([pipe])
+    expect(await Promise.all(ends)).toEqual([
+      [null, 'SIGKILL'],
+      [null, 'SIGKILL'],
+    ])
+    expect([stranger.exitCode, stranger.signalCode]).toEqual([null, null])
+    expect(() => fstatSync(pipe)).toThrow('EBADF')
   },
 )

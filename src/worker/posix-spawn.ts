@@ -17,7 +17,8 @@ import { getSystemErrorName, promisify } from 'node:util'
 import { isMainThread } from 'node:worker_threads'
 import type { Timer } from '../core/clock.ts'
 import { SystemClock } from '../core/system-clock.ts'
-import { killWriters } from './hanging-start.ts'
+import type { Killing } from './hanging-start.ts'
+import { endStarts, killWriters } from './hanging-start.ts'
 import type { SpawnedProcess, SpawnRequest } from './spawn.ts'
 
 type Koffi = typeof import('koffi').default
@@ -92,9 +93,7 @@ export class PosixSpawn {
     // From now on, so that there is no moment in which an end is missed.
     process.on('SIGCHLD', this.#look)
     // An exit waits for the threads of the pool, and they for starts that hang.
-    process.on('exit', () => {
-      for (const pipe of this.#starting) killWriters(this.#clock, pipe)
-    })
+    process.on('exit', () => endStarts([...this.#starting]))
   }
 
   /** Rejects with what Node's own would report. */
@@ -142,9 +141,13 @@ export class PosixSpawn {
     )
     const pipes: Pipe[] = []
     const timers: Timer[] = []
-    const kill = () => timers.push(killWriters(this.#clock, pipes[0]!.write))
+    const kill = () => {
+      const killing = killWriters(this.#clock, pipes[0]!.write)
+      timers.push(killing)
+      return killing
+    }
     let isStarting = true
-    let isLate = false
+    let late: Killing | null = null
     this.#lib.initActions(actions)
     try {
       pipes.push(this.#pipe(answer))
@@ -155,12 +158,11 @@ export class PosixSpawn {
       this.#starting.add(pipes[0]!.write)
       killed?.addEventListener('abort', kill)
       if (limitMs !== null) {
-        const late = () => {
-          isLate = isStarting
-          if (isLate) kill()
+        const end = () => {
+          if (isStarting) late = kill()
         }
         // At the end of the turn: if this process stood still it may run, and be known in a moment.
-        timers.push(this.#clock.setTimer(limitMs, () => this.#clock.endOfTurn(late)))
+        timers.push(this.#clock.setTimer(limitMs, () => this.#clock.endOfTurn(end)))
       }
       const start = (file: string, args: readonly string[]) => this.#start(file, args, variables, memory)
       const errno = await search(program, env.PATH, cwd, async (file) => {
@@ -170,6 +172,8 @@ export class PosixSpawn {
       })
       if (errno !== 0) throw systemError(`spawn ${program}`, errno)
       const [stdout, stderr] = pipes.map(({ read }) => read) as [Socket, Socket]
+      // Not if it has run and ended meanwhile, and only the news of it comes late.
+      const isLate = (late as Killing | null)?.hasKilled ?? false
       return this.#follow(new PosixProcess(answer.readInt32LE(0), stdout, stderr, isLate))
     } catch (error) {
       for (const { read } of pipes) read.destroy()

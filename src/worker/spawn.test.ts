@@ -263,8 +263,8 @@ describe.skipIf(ways.length === 1)('without a fork', () => {
     const { file, asked } = hangingProgram('#!/bin/sh\nexit 6\n')
     const url = new URL('./spawn.ts', import.meta.url).href
     const text = `import { spawn } from ${JSON.stringify(url)}
-      for (let i = 0; i < 4; i++) void spawn({ argv: [${JSON.stringify(file)}], env: {}, cwd: null })
-      process.on('SIGTERM', () => process.exit(3))`
+      process.on('SIGTERM', () => process.exit(3))
+      for (let i = 0; i < 4; i++) void spawn({ argv: [${JSON.stringify(file)}], env: {}, cwd: null })`
     const args = ['--input-type=module', '-e', text]
     const child = spawnByNode(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] })
     const exited = once(child, 'exit')
