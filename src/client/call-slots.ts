@@ -15,10 +15,6 @@ export class CallSlots {
     return this.#queue.length > this.#first
   }
 
-  get halfFull(): boolean {
-    return this.#taken > this.#most / 2
-  }
-
   /** In the order in which they came. */
   async run<T>(call: () => Promise<T>): Promise<T> {
     if (this.#taken < this.#most) this.#taken++

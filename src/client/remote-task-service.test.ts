@@ -94,7 +94,7 @@ test('X5: a request that nobody answers is tried three more times, half a second
 test('X5: the time between two tries is drawn, and never above five seconds', async () => {
   const at: number[] = []
   const { service, clock, chances } = setUp({
-    wait: () => {
+    waitMany: () => {
       at.push(clock.wall())
       throw gone()
     },
@@ -211,7 +211,7 @@ test.each(['store_unavailable', 'commit_unknown', 'not_leading', 'closed', 'over
 
 test('X5: a wait is given up when nobody has answered for fifteen seconds, and counted as orphaned', async () => {
   const { service, clock, counters } = setUp({
-    wait: () => {
+    waitMany: () => {
       throw gone()
     },
   })
@@ -224,7 +224,7 @@ test('X5: a wait is given up when nobody has answered for fifteen seconds, and c
 
 test('a wait that has its own limit is over when that is, whether or not somebody answers', async () => {
   const { service, clock, counters } = setUp({
-    wait: () => {
+    waitMany: () => {
       throw gone()
     },
   })
@@ -234,22 +234,19 @@ test('a wait that has its own limit is over when that is, whether or not somebod
   expect(counters.orphaned).toBe(0)
 })
 
-test('a wait is asked for again and again, for no longer than a request may take', async () => {
+test('a wait for a workflow of a job is asked for again and again, for no longer than a request may take', async () => {
   const waits: (number | undefined)[] = []
   const { service, clock } = setUp({
-    wait: async ({ timeoutMs }) => {
+    waitWorkflow: async ({ timeoutMs }) => {
       waits.push(timeoutMs)
       await clock.sleep(timeoutMs as number)
-      return { settled: waits.length === 3, output: '[1]' }
+      return waits.length === 3 ? { workflow: { id: 'w', status: 'completed' } } : {}
     },
   })
-  expect((await inTime(clock, service.settled('t_1', null))).ended).toEqual({
-    status: 'completed',
-    output: '[1]',
-  })
+  expect((await inTime(clock, service.memberSettled('g_1', 'w', null))).ended).toMatchObject({ id: 'w' })
   expect(waits).toEqual([25_000, 25_000, 25_000])
   waits.length = 0
-  expect((await inTime(clock, service.settled('t_1', 30_000))).ended).toBeNull()
+  expect((await inTime(clock, service.memberSettled('g_1', 'w', 30_000))).ended).toBeNull()
   expect(waits).toEqual([25_000, 5_000])
 })
 

@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { checkJsonText, encodeJson } from '../core/json.ts'
-import { MAX_BULK_ROWS, MAX_KEY_LENGTH } from '../core/limits.ts'
+import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_WAITED_FOR } from '../core/limits.ts'
 import { idPrefix, JOB, WORK_KINDS, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import { TASK_STATUSES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
@@ -34,10 +34,11 @@ import { deadLetterMethods } from './dead-letter-methods.ts'
 import { invalid, nameOf, oneOf, pageLimit } from './request-check.ts'
 import { checkRunStart } from './run-check.ts'
 import { withSignsOfLife } from './signs-of-life.ts'
+import { endsOf } from './wait-many.ts'
 
 /** A wait is a request that stays open: for no longer than a proxy would let it. */
 const LONGEST_WAIT_MS = 30_000
-/** A watch says what it last said when nothing has happened for so long. */
+/** A stream says something when nothing has happened for so long: a watch what it last said, a wait nothing. */
 const QUIET_MS = 5_000
 
 export function jobService(service: TaskService, clock: Clock): ServiceImpl<typeof JobService> {
@@ -86,6 +87,15 @@ export function jobService(service: TaskService, clock: Clock): ServiceImpl<type
       return settled.status === 'completed'
         ? { settled: true, output: settled.output }
         : { settled: true, work: fromPlain(WorkSchema, settled.task) }
+    },
+    async *waitMany({ ids }, { signal }) {
+      if (ids.length > MAX_WAITED_FOR) {
+        const message = `at most ${MAX_WAITED_FOR} can be waited for together, got ${ids.length}`
+        throw new CurfewError('too_big', message)
+      }
+      const ends = endsOf(service, new Set(ids.map(checkId)), signal)
+      for await (const some of withSignsOfLife(ends, clock, QUIET_MS, () => []))
+        yield { $typeName: 'curfew.v1.WaitManyResponse', ends: some }
     },
     async *watch({ id, lastSequence }, { signal }) {
       const views = service.watch(checkId(id), lastSequence, signal)

@@ -4,6 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import { within } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
+import { onAbort } from '../core/on-abort.ts'
 import { idPrefix } from '../core/own-work.ts'
 import type { CancelAnswer } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
@@ -180,13 +181,14 @@ export class LocalTaskService extends TaskReader implements TaskService {
     return store.write(lease(), () => claimLetters(store.statements, choice, { retryId, now: time.now() }))
   }
 
-  async settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
+  async settled(id: string, timeoutMs: number | null, signal?: AbortSignal): Promise<Settled | null> {
     const { waiters, clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
-    for (;;) {
+    while (!signal?.aborted) {
       // Registered before the row is read, so that an end in between is not missed.
       const told = Promise.withResolvers<Settled | null>()
       const forget = waiters.add(id, told.resolve)
+      const stopListening = signal && onAbort(signal, () => told.resolve(null))
       try {
         const settled = await this.outcome(id)
         if (settled) return settled
@@ -195,8 +197,10 @@ export class LocalTaskService extends TaskReader implements TaskService {
         if (known) return known
       } finally {
         forget()
+        stopListening?.()
       }
     }
+    return null
   }
 
   async signal(id: string, name: string, value: string, requestId?: string): Promise<void> {

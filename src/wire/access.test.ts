@@ -12,6 +12,7 @@ const MATRIX: Record<string, string> = {
   '/curfew.v1.JobService/Get': 'rc-pa',
   '/curfew.v1.JobService/List': 'rc-pa',
   '/curfew.v1.JobService/Wait': 'rc-pa',
+  '/curfew.v1.JobService/WaitMany': 'rc-pa',
   '/curfew.v1.JobService/Watch': 'rc-pa',
   '/curfew.v1.JobService/Cancel': '-c-pa',
   '/curfew.v1.JobService/CancelWorkflow': '-c-pa',

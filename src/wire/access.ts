@@ -27,6 +27,7 @@ const JOBS: Rows<typeof JobService> = {
   get: READ,
   list: READ,
   wait: READ,
+  waitMany: READ,
   watch: READ,
   cancel: USE,
   cancelWorkflow: USE,

@@ -2,6 +2,7 @@
 import { Code, ConnectError } from '@connectrpc/connect'
 import { CurfewError } from '../core/errors.ts'
 import type { Logger } from '../core/logger.ts'
+import type { ErrorDetail } from './gen/curfew/v1/work_pb.ts'
 import { ErrorDetailSchema } from './gen/curfew/v1/work_pb.ts'
 
 const CODES: Record<string, Code> = {
@@ -40,20 +41,28 @@ export function toConnectError(error: unknown, logger: Logger): ConnectError {
     )
     return new ConnectError('something went wrong here; the log says what', Code.Internal)
   }
-  const { code, hint, fields } = error
+  const { code } = error
   const invalid = code.startsWith('invalid_') || code.startsWith('unknown_') || code.startsWith('too_')
-  const detail = {
+  return new ConnectError(
+    error.message,
+    CODES[code] ?? (invalid ? Code.InvalidArgument : Code.Unknown),
+    undefined,
+    [{ desc: ErrorDetailSchema, value: detailOf(error) }],
+  )
+}
+
+export function detailOf(error: CurfewError) {
+  const { code, hint, fields } = error
+  return {
     code,
     message: plainMessage(error),
     ...(hint !== undefined && { hint }),
     fields: jsonFields(fields),
   }
-  return new ConnectError(
-    error.message,
-    CODES[code] ?? (invalid ? Code.InvalidArgument : Code.Unknown),
-    undefined,
-    [{ desc: ErrorDetailSchema, value: detail }],
-  )
+}
+
+export function errorOfDetail({ code, message, hint, fields }: ErrorDetail, cause?: unknown): CurfewError {
+  return new CurfewError(code, message, { ...(hint !== undefined && { hint }), fields: { ...fields }, cause })
 }
 
 /** `reached`: whether somebody has answered; nobody did when it was the connection that failed. */
@@ -61,14 +70,7 @@ export function fromConnectError(error: unknown): CurfewError {
   if (error instanceof CurfewError) return error
   const connect = ConnectError.from(error)
   const [detail] = connect.findDetails(ErrorDetailSchema)
-  if (detail) {
-    const { code, message, hint, fields } = detail
-    return new CurfewError(code, message, {
-      ...(hint !== undefined && { hint }),
-      fields: { ...fields },
-      cause: error,
-    })
-  }
+  if (detail) return errorOfDetail(detail, error)
   const refused = refusedByTls((connect.cause as NodeJS.ErrnoException | undefined)?.code ?? '', error)
   if (refused) return refused
   const known = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')

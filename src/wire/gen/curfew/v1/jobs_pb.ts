@@ -6,7 +6,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Attempt, DeadLetter, Event, Explanation, Member, Run, TraceContext, Work } from "./work_pb.ts";
+import type { Attempt, DeadLetter, ErrorDetail, Event, Explanation, Member, Run, TraceContext, Work } from "./work_pb.ts";
 import { file_curfew_v1_work } from "./work_pb.ts";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
@@ -16,7 +16,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file curfew/v1/jobs.proto.
  */
 export const file_curfew_v1_jobs: GenFile = /*@__PURE__*/
-  fileDesc("ChRjdXJmZXcvdjEvam9icy5wcm90bxIJY3VyZmV3LnYxIp8CCg1TdWJtaXRSZXF1ZXN0EhQKCmRlZmluaXRpb24YASABKAlIABIOCgR0YXNrGAIgASgJSAASDwoFYWdlbnQYAyABKAlIABISCgh3b3JrZmxvdxgEIAEoCUgAEiUKBWlucHV0GAUgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhAKA2tleRgGIAEoCUgBiAEBEhQKB3RpbWVvdXQYByABKAlIAogBARISCgVkZWxheRgIIAEoCUgDiAEBEiYKBXRyYWNlGAkgASgLMhcuY3VyZmV3LnYxLlRyYWNlQ29udGV4dBISCgpyZXF1ZXN0X2lkGAogASgJQgYKBHdoYXRCBgoEX2tleUIKCghfdGltZW91dEIICgZfZGVsYXkiPAoOU3VibWl0UmVzcG9uc2USCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIQCghleGlzdGluZxgDIAEoCCLIAQoPU2NoZWR1bGVSZXF1ZXN0EgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRInCgZwb2xpY3kYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhIKCGRlbGF5X21zGAQgASgBSAASEgoIc3RhcnRfYXQYBSABKAFIABIhCgV0YXNrcxgGIAMoCzISLmN1cmZldy52MS5OZXdXb3JrEhIKBXRpdGxlGAcgASgJSAGIAQFCBwoFc3RhcnRCCAoGX3RpdGxlIj4KB05ld1dvcmsSDQoFaW5wdXQYASABKAkSEAoDa2V5GAIgASgJSACIAQESCgoCaWQYAyABKAlCBgoEX2tleSI3ChBTY2hlZHVsZVJlc3BvbnNlEiMKBXRhc2tzGAEgAygLMhQuY3VyZmV3LnYxLlNjaGVkdWxlZCIpCglTY2hlZHVsZWQSCgoCaWQYASABKAkSEAoIZXhpc3RpbmcYAiABKAgiGAoKR2V0UmVxdWVzdBIKCgJpZBgBIAEoCSIsCgtHZXRSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsilgIKC0xpc3RSZXF1ZXN0EhAKCHN0YXR1c2VzGAEgAygJEhEKBG5hbWUYAiABKAlIAIgBARISCgVxdWV1ZRgDIAEoCUgBiAEBEhkKDHRpbWVvdXRfa2luZBgEIAEoCUgCiAEBEhEKBGtpbmQYBSABKAlIA4gBARIWCglwYXJlbnRfaWQYBiABKAlIBIgBARITCgZwYXJrZWQYByABKAhIBYgBARITCgZjdXJzb3IYCCABKAlIBogBARINCgVsaW1pdBgJIAEoBUIHCgVfbmFtZUIICgZfcXVldWVCDwoNX3RpbWVvdXRfa2luZEIHCgVfa2luZEIMCgpfcGFyZW50X2lkQgkKB19wYXJrZWRCCQoHX2N1cnNvciJOCgxMaXN0UmVzcG9uc2USHgoFd29ya3MYASADKAsyDy5jdXJmZXcudjEuV29yaxITCgZjdXJzb3IYAiABKAlIAIgBAUIJCgdfY3Vyc29yIkEKC1dhaXRSZXF1ZXN0EgoKAmlkGAEgASgJEhcKCnRpbWVvdXRfbXMYAiABKAFIAIgBAUINCgtfdGltZW91dF9tcyJeCgxXYWl0UmVzcG9uc2USDwoHc2V0dGxlZBgBIAEoCBITCgZvdXRwdXQYAiABKAlIAIgBARIdCgR3b3JrGAMgASgLMg8uY3VyZmV3LnYxLldvcmtCCQoHX291dHB1dCIxCgxXYXRjaFJlcXVlc3QSCgoCaWQYASABKAkSFQoNbGFzdF9zZXF1ZW5jZRgCIAEoBSKYAQoNV2F0Y2hSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsSIAoGZXZlbnRzGAIgAygLMhAuY3VyZmV3LnYxLkV2ZW50EhUKDWxhc3Rfc2VxdWVuY2UYAyABKAUSEQoJdHJ1bmNhdGVkGAQgASgIEg0KBWZpbmFsGAUgASgIEg0KBWJlbG93GAYgASgIIkgKDUNhbmNlbFJlcXVlc3QSDgoGam9iX2lkGAEgASgJEhMKC2ZlbmNlX3Rva2VuGAIgASgDEhIKCnJlcXVlc3RfaWQYAyABKAkiIAoOQ2FuY2VsUmVzcG9uc2USDgoGc3RhdHVzGAEgASgJIowBChtTaW5nbGVXb3JrZmxvd0NhbmNlbFJlcXVlc3QSDgoGam9iX2lkGAEgASgJEhMKC3dvcmtmbG93X2lkGAIgASgJEh4KEWNhbmNlbF9kZXBlbmRlbnRzGAMgASgISACIAQESEgoKcmVxdWVzdF9pZBgEIAEoCUIUChJfY2FuY2VsX2RlcGVuZGVudHMiZwocU2luZ2xlV29ya2Zsb3dDYW5jZWxSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSEwoLd29ya2Zsb3dfaWQYAiABKAkSDgoGc3RhdHVzGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkiPgoNRXh0ZW5kUmVxdWVzdBIKCgJpZBgBIAEoCRINCgVieV9tcxgCIAEoARISCgpyZXF1ZXN0X2lkGAMgASgJIjoKDkV4dGVuZFJlc3BvbnNlEhgKC2RlYWRsaW5lX2F0GAEgASgBSACIAQFCDgoMX2RlYWRsaW5lX2F0ImQKDVNpZ25hbFJlcXVlc3QSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRISCgpyZXF1ZXN0X2lkGAQgASgJIhAKDlNpZ25hbFJlc3BvbnNlIi8KDVJlc3VtZVJlcXVlc3QSCgoCaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCSIQCg5SZXN1bWVSZXNwb25zZSIcCg5FeHBsYWluUmVxdWVzdBIKCgJpZBgBIAEoCSI+Cg9FeHBsYWluUmVzcG9uc2USKwoLZXhwbGFuYXRpb24YASABKAsyFi5jdXJmZXcudjEuRXhwbGFuYXRpb24iHwoRTGlzdEV2ZW50c1JlcXVlc3QSCgoCaWQYASABKAkiNgoSTGlzdEV2ZW50c1Jlc3BvbnNlEiAKBmV2ZW50cxgBIAMoCzIQLmN1cmZldy52MS5FdmVudCIhChNMaXN0QXR0ZW1wdHNSZXF1ZXN0EgoKAmlkGAEgASgJIjwKFExpc3RBdHRlbXB0c1Jlc3BvbnNlEiQKCGF0dGVtcHRzGAEgAygLMhIuY3VyZmV3LnYxLkF0dGVtcHQiGwoNR2V0UnVuUmVxdWVzdBIKCgJpZBgBIAEoCSItCg5HZXRSdW5SZXNwb25zZRIbCgNydW4YASABKAsyDi5jdXJmZXcudjEuUnVuIiYKFExpc3RXb3JrZmxvd3NSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSI9ChVMaXN0V29ya2Zsb3dzUmVzcG9uc2USJAoJd29ya2Zsb3dzGAEgAygLMhEuY3VyZmV3LnYxLk1lbWJlciJiChNXYWl0V29ya2Zsb3dSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRITCgt3b3JrZmxvd19pZBgCIAEoCRIXCgp0aW1lb3V0X21zGAMgASgBSACIAQFCDQoLX3RpbWVvdXRfbXMiOwoUV2FpdFdvcmtmbG93UmVzcG9uc2USIwoId29ya2Zsb3cYASABKAsyES5jdXJmZXcudjEuTWVtYmVyIuEBChZMaXN0RGVhZExldHRlcnNSZXF1ZXN0EhMKBmpvYl9pZBgBIAEoCUgAiAEBEhIKBXN0YXRlGAIgASgJSAGIAQESFwoKZXJyb3JfdHlwZRgDIAEoCUgCiAEBEhUKCHJldHJ5X2lkGAQgASgJSAOIAQESDgoGYm9kaWVzGAUgASgIEhMKBmN1cnNvchgGIAEoCUgEiAEBEg0KBWxpbWl0GAcgASgFQgkKB19qb2JfaWRCCAoGX3N0YXRlQg0KC19lcnJvcl90eXBlQgsKCV9yZXRyeV9pZEIJCgdfY3Vyc29yImEKF0xpc3REZWFkTGV0dGVyc1Jlc3BvbnNlEiYKB2xldHRlcnMYASADKAsyFS5jdXJmZXcudjEuRGVhZExldHRlchITCgZjdXJzb3IYAiABKAlIAIgBAUIJCgdfY3Vyc29yIjcKFEdldERlYWRMZXR0ZXJSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIj4KFUdldERlYWRMZXR0ZXJSZXNwb25zZRIlCgZsZXR0ZXIYASABKAsyFS5jdXJmZXcudjEuRGVhZExldHRlciJcChBEZWFkTGV0dGVyQ2hvaWNlEg4KBmpvYl9pZBgBIAEoCRIQCghpdGVtX2lkcxgCIAMoCRIXCgplcnJvcl90eXBlGAMgASgJSACIAQFCDQoLX2Vycm9yX3R5cGUiSAoZRGlzY2FyZERlYWRMZXR0ZXJzUmVxdWVzdBIrCgZjaG9pY2UYASABKAsyGy5jdXJmZXcudjEuRGVhZExldHRlckNob2ljZSIrChpEaXNjYXJkRGVhZExldHRlcnNSZXNwb25zZRINCgVjb3VudBgBIAEoBSJYChdDbGFpbURlYWRMZXR0ZXJzUmVxdWVzdBIrCgZjaG9pY2UYASABKAsyGy5jdXJmZXcudjEuRGVhZExldHRlckNob2ljZRIQCghyZXRyeV9pZBgCIAEoCSIpChhDbGFpbURlYWRMZXR0ZXJzUmVzcG9uc2USDQoFY291bnQYASABKAUysgwKCkpvYlNlcnZpY2USPQoGU3VibWl0EhguY3VyZmV3LnYxLlN1Ym1pdFJlcXVlc3QaGS5jdXJmZXcudjEuU3VibWl0UmVzcG9uc2USQwoIU2NoZWR1bGUSGi5jdXJmZXcudjEuU2NoZWR1bGVSZXF1ZXN0GhsuY3VyZmV3LnYxLlNjaGVkdWxlUmVzcG9uc2USOQoDR2V0EhUuY3VyZmV3LnYxLkdldFJlcXVlc3QaFi5jdXJmZXcudjEuR2V0UmVzcG9uc2UiA5ACARI8CgRMaXN0EhYuY3VyZmV3LnYxLkxpc3RSZXF1ZXN0GhcuY3VyZmV3LnYxLkxpc3RSZXNwb25zZSIDkAIBEjcKBFdhaXQSFi5jdXJmZXcudjEuV2FpdFJlcXVlc3QaFy5jdXJmZXcudjEuV2FpdFJlc3BvbnNlEjwKBVdhdGNoEhcuY3VyZmV3LnYxLldhdGNoUmVxdWVzdBoYLmN1cmZldy52MS5XYXRjaFJlc3BvbnNlMAESPQoGQ2FuY2VsEhguY3VyZmV3LnYxLkNhbmNlbFJlcXVlc3QaGS5jdXJmZXcudjEuQ2FuY2VsUmVzcG9uc2USYQoOQ2FuY2VsV29ya2Zsb3cSJi5jdXJmZXcudjEuU2luZ2xlV29ya2Zsb3dDYW5jZWxSZXF1ZXN0GicuY3VyZmV3LnYxLlNpbmdsZVdvcmtmbG93Q2FuY2VsUmVzcG9uc2USPQoGRXh0ZW5kEhguY3VyZmV3LnYxLkV4dGVuZFJlcXVlc3QaGS5jdXJmZXcudjEuRXh0ZW5kUmVzcG9uc2USPQoGU2lnbmFsEhguY3VyZmV3LnYxLlNpZ25hbFJlcXVlc3QaGS5jdXJmZXcudjEuU2lnbmFsUmVzcG9uc2USPQoGUmVzdW1lEhguY3VyZmV3LnYxLlJlc3VtZVJlcXVlc3QaGS5jdXJmZXcudjEuUmVzdW1lUmVzcG9uc2USRQoHRXhwbGFpbhIZLmN1cmZldy52MS5FeHBsYWluUmVxdWVzdBoaLmN1cmZldy52MS5FeHBsYWluUmVzcG9uc2UiA5ACARJOCgpMaXN0RXZlbnRzEhwuY3VyZmV3LnYxLkxpc3RFdmVudHNSZXF1ZXN0Gh0uY3VyZmV3LnYxLkxpc3RFdmVudHNSZXNwb25zZSIDkAIBElQKDExpc3RBdHRlbXB0cxIeLmN1cmZldy52MS5MaXN0QXR0ZW1wdHNSZXF1ZXN0Gh8uY3VyZmV3LnYxLkxpc3RBdHRlbXB0c1Jlc3BvbnNlIgOQAgESQgoGR2V0UnVuEhguY3VyZmV3LnYxLkdldFJ1blJlcXVlc3QaGS5jdXJmZXcudjEuR2V0UnVuUmVzcG9uc2UiA5ACARJXCg1MaXN0V29ya2Zsb3dzEh8uY3VyZmV3LnYxLkxpc3RXb3JrZmxvd3NSZXF1ZXN0GiAuY3VyZmV3LnYxLkxpc3RXb3JrZmxvd3NSZXNwb25zZSIDkAIBEk8KDFdhaXRXb3JrZmxvdxIeLmN1cmZldy52MS5XYWl0V29ya2Zsb3dSZXF1ZXN0Gh8uY3VyZmV3LnYxLldhaXRXb3JrZmxvd1Jlc3BvbnNlEl0KD0xpc3REZWFkTGV0dGVycxIhLmN1cmZldy52MS5MaXN0RGVhZExldHRlcnNSZXF1ZXN0GiIuY3VyZmV3LnYxLkxpc3REZWFkTGV0dGVyc1Jlc3BvbnNlIgOQAgESVwoNR2V0RGVhZExldHRlchIfLmN1cmZldy52MS5HZXREZWFkTGV0dGVyUmVxdWVzdBogLmN1cmZldy52MS5HZXREZWFkTGV0dGVyUmVzcG9uc2UiA5ACARJhChJEaXNjYXJkRGVhZExldHRlcnMSJC5jdXJmZXcudjEuRGlzY2FyZERlYWRMZXR0ZXJzUmVxdWVzdBolLmN1cmZldy52MS5EaXNjYXJkRGVhZExldHRlcnNSZXNwb25zZRJbChBDbGFpbURlYWRMZXR0ZXJzEiIuY3VyZmV3LnYxLkNsYWltRGVhZExldHRlcnNSZXF1ZXN0GiMuY3VyZmV3LnYxLkNsYWltRGVhZExldHRlcnNSZXNwb25zZWIGcHJvdG8z", [file_curfew_v1_work, file_google_protobuf_struct]);
+  fileDesc("ChRjdXJmZXcvdjEvam9icy5wcm90bxIJY3VyZmV3LnYxIp8CCg1TdWJtaXRSZXF1ZXN0EhQKCmRlZmluaXRpb24YASABKAlIABIOCgR0YXNrGAIgASgJSAASDwoFYWdlbnQYAyABKAlIABISCgh3b3JrZmxvdxgEIAEoCUgAEiUKBWlucHV0GAUgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhAKA2tleRgGIAEoCUgBiAEBEhQKB3RpbWVvdXQYByABKAlIAogBARISCgVkZWxheRgIIAEoCUgDiAEBEiYKBXRyYWNlGAkgASgLMhcuY3VyZmV3LnYxLlRyYWNlQ29udGV4dBISCgpyZXF1ZXN0X2lkGAogASgJQgYKBHdoYXRCBgoEX2tleUIKCghfdGltZW91dEIICgZfZGVsYXkiPAoOU3VibWl0UmVzcG9uc2USCgoCaWQYASABKAkSDAoEa2luZBgCIAEoCRIQCghleGlzdGluZxgDIAEoCCLIAQoPU2NoZWR1bGVSZXF1ZXN0EgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRInCgZwb2xpY3kYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhIKCGRlbGF5X21zGAQgASgBSAASEgoIc3RhcnRfYXQYBSABKAFIABIhCgV0YXNrcxgGIAMoCzISLmN1cmZldy52MS5OZXdXb3JrEhIKBXRpdGxlGAcgASgJSAGIAQFCBwoFc3RhcnRCCAoGX3RpdGxlIj4KB05ld1dvcmsSDQoFaW5wdXQYASABKAkSEAoDa2V5GAIgASgJSACIAQESCgoCaWQYAyABKAlCBgoEX2tleSI3ChBTY2hlZHVsZVJlc3BvbnNlEiMKBXRhc2tzGAEgAygLMhQuY3VyZmV3LnYxLlNjaGVkdWxlZCIpCglTY2hlZHVsZWQSCgoCaWQYASABKAkSEAoIZXhpc3RpbmcYAiABKAgiGAoKR2V0UmVxdWVzdBIKCgJpZBgBIAEoCSIsCgtHZXRSZXNwb25zZRIdCgR3b3JrGAEgASgLMg8uY3VyZmV3LnYxLldvcmsilgIKC0xpc3RSZXF1ZXN0EhAKCHN0YXR1c2VzGAEgAygJEhEKBG5hbWUYAiABKAlIAIgBARISCgVxdWV1ZRgDIAEoCUgBiAEBEhkKDHRpbWVvdXRfa2luZBgEIAEoCUgCiAEBEhEKBGtpbmQYBSABKAlIA4gBARIWCglwYXJlbnRfaWQYBiABKAlIBIgBARITCgZwYXJrZWQYByABKAhIBYgBARITCgZjdXJzb3IYCCABKAlIBogBARINCgVsaW1pdBgJIAEoBUIHCgVfbmFtZUIICgZfcXVldWVCDwoNX3RpbWVvdXRfa2luZEIHCgVfa2luZEIMCgpfcGFyZW50X2lkQgkKB19wYXJrZWRCCQoHX2N1cnNvciJOCgxMaXN0UmVzcG9uc2USHgoFd29ya3MYASADKAsyDy5jdXJmZXcudjEuV29yaxITCgZjdXJzb3IYAiABKAlIAIgBAUIJCgdfY3Vyc29yIkEKC1dhaXRSZXF1ZXN0EgoKAmlkGAEgASgJEhcKCnRpbWVvdXRfbXMYAiABKAFIAIgBAUINCgtfdGltZW91dF9tcyJeCgxXYWl0UmVzcG9uc2USDwoHc2V0dGxlZBgBIAEoCBITCgZvdXRwdXQYAiABKAlIAIgBARIdCgR3b3JrGAMgASgLMg8uY3VyZmV3LnYxLldvcmtCCQoHX291dHB1dCIeCg9XYWl0TWFueVJlcXVlc3QSCwoDaWRzGAEgAygJIjMKEFdhaXRNYW55UmVzcG9uc2USHwoEZW5kcxgBIAMoCzIRLmN1cmZldy52MS5XYWl0ZWQidwoGV2FpdGVkEgoKAmlkGAEgASgJEhAKBm91dHB1dBgCIAEoCUgAEh8KBHdvcmsYAyABKAsyDy5jdXJmZXcudjEuV29ya0gAEicKBWVycm9yGAQgASgLMhYuY3VyZmV3LnYxLkVycm9yRGV0YWlsSABCBQoDaG93IjEKDFdhdGNoUmVxdWVzdBIKCgJpZBgBIAEoCRIVCg1sYXN0X3NlcXVlbmNlGAIgASgFIpgBCg1XYXRjaFJlc3BvbnNlEh0KBHdvcmsYASABKAsyDy5jdXJmZXcudjEuV29yaxIgCgZldmVudHMYAiADKAsyEC5jdXJmZXcudjEuRXZlbnQSFQoNbGFzdF9zZXF1ZW5jZRgDIAEoBRIRCgl0cnVuY2F0ZWQYBCABKAgSDQoFZmluYWwYBSABKAgSDQoFYmVsb3cYBiABKAgiSAoNQ2FuY2VsUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEwoLZmVuY2VfdG9rZW4YAiABKAMSEgoKcmVxdWVzdF9pZBgDIAEoCSIgCg5DYW5jZWxSZXNwb25zZRIOCgZzdGF0dXMYASABKAkijAEKG1NpbmdsZVdvcmtmbG93Q2FuY2VsUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEwoLd29ya2Zsb3dfaWQYAiABKAkSHgoRY2FuY2VsX2RlcGVuZGVudHMYAyABKAhIAIgBARISCgpyZXF1ZXN0X2lkGAQgASgJQhQKEl9jYW5jZWxfZGVwZW5kZW50cyJnChxTaW5nbGVXb3JrZmxvd0NhbmNlbFJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRITCgt3b3JrZmxvd19pZBgCIAEoCRIOCgZzdGF0dXMYAyABKAkSEgoKcmVxdWVzdF9pZBgEIAEoCSI+Cg1FeHRlbmRSZXF1ZXN0EgoKAmlkGAEgASgJEg0KBWJ5X21zGAIgASgBEhIKCnJlcXVlc3RfaWQYAyABKAkiOgoORXh0ZW5kUmVzcG9uc2USGAoLZGVhZGxpbmVfYXQYASABKAFIAIgBAUIOCgxfZGVhZGxpbmVfYXQiZAoNU2lnbmFsUmVxdWVzdBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEiUKBXZhbHVlGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKCnJlcXVlc3RfaWQYBCABKAkiEAoOU2lnbmFsUmVzcG9uc2UiLwoNUmVzdW1lUmVxdWVzdBIKCgJpZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJIhAKDlJlc3VtZVJlc3BvbnNlIhwKDkV4cGxhaW5SZXF1ZXN0EgoKAmlkGAEgASgJIj4KD0V4cGxhaW5SZXNwb25zZRIrCgtleHBsYW5hdGlvbhgBIAEoCzIWLmN1cmZldy52MS5FeHBsYW5hdGlvbiIfChFMaXN0RXZlbnRzUmVxdWVzdBIKCgJpZBgBIAEoCSI2ChJMaXN0RXZlbnRzUmVzcG9uc2USIAoGZXZlbnRzGAEgAygLMhAuY3VyZmV3LnYxLkV2ZW50IiEKE0xpc3RBdHRlbXB0c1JlcXVlc3QSCgoCaWQYASABKAkiPAoUTGlzdEF0dGVtcHRzUmVzcG9uc2USJAoIYXR0ZW1wdHMYASADKAsyEi5jdXJmZXcudjEuQXR0ZW1wdCIbCg1HZXRSdW5SZXF1ZXN0EgoKAmlkGAEgASgJIi0KDkdldFJ1blJlc3BvbnNlEhsKA3J1bhgBIAEoCzIOLmN1cmZldy52MS5SdW4iJgoUTGlzdFdvcmtmbG93c1JlcXVlc3QSDgoGam9iX2lkGAEgASgJIj0KFUxpc3RXb3JrZmxvd3NSZXNwb25zZRIkCgl3b3JrZmxvd3MYASADKAsyES5jdXJmZXcudjEuTWVtYmVyImIKE1dhaXRXb3JrZmxvd1JlcXVlc3QSDgoGam9iX2lkGAEgASgJEhMKC3dvcmtmbG93X2lkGAIgASgJEhcKCnRpbWVvdXRfbXMYAyABKAFIAIgBAUINCgtfdGltZW91dF9tcyI7ChRXYWl0V29ya2Zsb3dSZXNwb25zZRIjCgh3b3JrZmxvdxgBIAEoCzIRLmN1cmZldy52MS5NZW1iZXIi4QEKFkxpc3REZWFkTGV0dGVyc1JlcXVlc3QSEwoGam9iX2lkGAEgASgJSACIAQESEgoFc3RhdGUYAiABKAlIAYgBARIXCgplcnJvcl90eXBlGAMgASgJSAKIAQESFQoIcmV0cnlfaWQYBCABKAlIA4gBARIOCgZib2RpZXMYBSABKAgSEwoGY3Vyc29yGAYgASgJSASIAQESDQoFbGltaXQYByABKAVCCQoHX2pvYl9pZEIICgZfc3RhdGVCDQoLX2Vycm9yX3R5cGVCCwoJX3JldHJ5X2lkQgkKB19jdXJzb3IiYQoXTGlzdERlYWRMZXR0ZXJzUmVzcG9uc2USJgoHbGV0dGVycxgBIAMoCzIVLmN1cmZldy52MS5EZWFkTGV0dGVyEhMKBmN1cnNvchgCIAEoCUgAiAEBQgkKB19jdXJzb3IiNwoUR2V0RGVhZExldHRlclJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiPgoVR2V0RGVhZExldHRlclJlc3BvbnNlEiUKBmxldHRlchgBIAEoCzIVLmN1cmZldy52MS5EZWFkTGV0dGVyIlwKEERlYWRMZXR0ZXJDaG9pY2USDgoGam9iX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJEhcKCmVycm9yX3R5cGUYAyABKAlIAIgBAUINCgtfZXJyb3JfdHlwZSJIChlEaXNjYXJkRGVhZExldHRlcnNSZXF1ZXN0EisKBmNob2ljZRgBIAEoCzIbLmN1cmZldy52MS5EZWFkTGV0dGVyQ2hvaWNlIisKGkRpc2NhcmREZWFkTGV0dGVyc1Jlc3BvbnNlEg0KBWNvdW50GAEgASgFIlgKF0NsYWltRGVhZExldHRlcnNSZXF1ZXN0EisKBmNob2ljZRgBIAEoCzIbLmN1cmZldy52MS5EZWFkTGV0dGVyQ2hvaWNlEhAKCHJldHJ5X2lkGAIgASgJIikKGENsYWltRGVhZExldHRlcnNSZXNwb25zZRINCgVjb3VudBgBIAEoBTL5DAoKSm9iU2VydmljZRI9CgZTdWJtaXQSGC5jdXJmZXcudjEuU3VibWl0UmVxdWVzdBoZLmN1cmZldy52MS5TdWJtaXRSZXNwb25zZRJDCghTY2hlZHVsZRIaLmN1cmZldy52MS5TY2hlZHVsZVJlcXVlc3QaGy5jdXJmZXcudjEuU2NoZWR1bGVSZXNwb25zZRI5CgNHZXQSFS5jdXJmZXcudjEuR2V0UmVxdWVzdBoWLmN1cmZldy52MS5HZXRSZXNwb25zZSIDkAIBEjwKBExpc3QSFi5jdXJmZXcudjEuTGlzdFJlcXVlc3QaFy5jdXJmZXcudjEuTGlzdFJlc3BvbnNlIgOQAgESNwoEV2FpdBIWLmN1cmZldy52MS5XYWl0UmVxdWVzdBoXLmN1cmZldy52MS5XYWl0UmVzcG9uc2USRQoIV2FpdE1hbnkSGi5jdXJmZXcudjEuV2FpdE1hbnlSZXF1ZXN0GhsuY3VyZmV3LnYxLldhaXRNYW55UmVzcG9uc2UwARI8CgVXYXRjaBIXLmN1cmZldy52MS5XYXRjaFJlcXVlc3QaGC5jdXJmZXcudjEuV2F0Y2hSZXNwb25zZTABEj0KBkNhbmNlbBIYLmN1cmZldy52MS5DYW5jZWxSZXF1ZXN0GhkuY3VyZmV3LnYxLkNhbmNlbFJlc3BvbnNlEmEKDkNhbmNlbFdvcmtmbG93EiYuY3VyZmV3LnYxLlNpbmdsZVdvcmtmbG93Q2FuY2VsUmVxdWVzdBonLmN1cmZldy52MS5TaW5nbGVXb3JrZmxvd0NhbmNlbFJlc3BvbnNlEj0KBkV4dGVuZBIYLmN1cmZldy52MS5FeHRlbmRSZXF1ZXN0GhkuY3VyZmV3LnYxLkV4dGVuZFJlc3BvbnNlEj0KBlNpZ25hbBIYLmN1cmZldy52MS5TaWduYWxSZXF1ZXN0GhkuY3VyZmV3LnYxLlNpZ25hbFJlc3BvbnNlEj0KBlJlc3VtZRIYLmN1cmZldy52MS5SZXN1bWVSZXF1ZXN0GhkuY3VyZmV3LnYxLlJlc3VtZVJlc3BvbnNlEkUKB0V4cGxhaW4SGS5jdXJmZXcudjEuRXhwbGFpblJlcXVlc3QaGi5jdXJmZXcudjEuRXhwbGFpblJlc3BvbnNlIgOQAgESTgoKTGlzdEV2ZW50cxIcLmN1cmZldy52MS5MaXN0RXZlbnRzUmVxdWVzdBodLmN1cmZldy52MS5MaXN0RXZlbnRzUmVzcG9uc2UiA5ACARJUCgxMaXN0QXR0ZW1wdHMSHi5jdXJmZXcudjEuTGlzdEF0dGVtcHRzUmVxdWVzdBofLmN1cmZldy52MS5MaXN0QXR0ZW1wdHNSZXNwb25zZSIDkAIBEkIKBkdldFJ1bhIYLmN1cmZldy52MS5HZXRSdW5SZXF1ZXN0GhkuY3VyZmV3LnYxLkdldFJ1blJlc3BvbnNlIgOQAgESVwoNTGlzdFdvcmtmbG93cxIfLmN1cmZldy52MS5MaXN0V29ya2Zsb3dzUmVxdWVzdBogLmN1cmZldy52MS5MaXN0V29ya2Zsb3dzUmVzcG9uc2UiA5ACARJPCgxXYWl0V29ya2Zsb3cSHi5jdXJmZXcudjEuV2FpdFdvcmtmbG93UmVxdWVzdBofLmN1cmZldy52MS5XYWl0V29ya2Zsb3dSZXNwb25zZRJdCg9MaXN0RGVhZExldHRlcnMSIS5jdXJmZXcudjEuTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBoiLmN1cmZldy52MS5MaXN0RGVhZExldHRlcnNSZXNwb25zZSIDkAIBElcKDUdldERlYWRMZXR0ZXISHy5jdXJmZXcudjEuR2V0RGVhZExldHRlclJlcXVlc3QaIC5jdXJmZXcudjEuR2V0RGVhZExldHRlclJlc3BvbnNlIgOQAgESYQoSRGlzY2FyZERlYWRMZXR0ZXJzEiQuY3VyZmV3LnYxLkRpc2NhcmREZWFkTGV0dGVyc1JlcXVlc3QaJS5jdXJmZXcudjEuRGlzY2FyZERlYWRMZXR0ZXJzUmVzcG9uc2USWwoQQ2xhaW1EZWFkTGV0dGVycxIiLmN1cmZldy52MS5DbGFpbURlYWRMZXR0ZXJzUmVxdWVzdBojLmN1cmZldy52MS5DbGFpbURlYWRMZXR0ZXJzUmVzcG9uc2ViBnByb3RvMw", [file_curfew_v1_work, file_google_protobuf_struct]);
 
 /**
  * @generated from message curfew.v1.SubmitRequest
@@ -425,6 +425,88 @@ export const WaitResponseSchema: GenMessage<WaitResponse> = /*@__PURE__*/
   messageDesc(file_curfew_v1_jobs, 11);
 
 /**
+ * @generated from message curfew.v1.WaitManyRequest
+ */
+export type WaitManyRequest = Message<"curfew.v1.WaitManyRequest"> & {
+  /**
+   * At most 5,000.
+   *
+   * @generated from field: repeated string ids = 1;
+   */
+  ids: string[];
+};
+
+/**
+ * Describes the message curfew.v1.WaitManyRequest.
+ * Use `create(WaitManyRequestSchema)` to create a new message.
+ */
+export const WaitManyRequestSchema: GenMessage<WaitManyRequest> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 12);
+
+/**
+ * @generated from message curfew.v1.WaitManyResponse
+ */
+export type WaitManyResponse = Message<"curfew.v1.WaitManyResponse"> & {
+  /**
+   * @generated from field: repeated curfew.v1.Waited ends = 1;
+   */
+  ends: Waited[];
+};
+
+/**
+ * Describes the message curfew.v1.WaitManyResponse.
+ * Use `create(WaitManyResponseSchema)` to create a new message.
+ */
+export const WaitManyResponseSchema: GenMessage<WaitManyResponse> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 13);
+
+/**
+ * @generated from message curfew.v1.Waited
+ */
+export type Waited = Message<"curfew.v1.Waited"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from oneof curfew.v1.Waited.how
+   */
+  how: {
+    /**
+     * Of a completed one, as JSON text.
+     *
+     * @generated from field: string output = 2;
+     */
+    value: string;
+    case: "output";
+  } | {
+    /**
+     * Of one that did not complete.
+     *
+     * @generated from field: curfew.v1.Work work = 3;
+     */
+    value: Work;
+    case: "work";
+  } | {
+    /**
+     * There is none to wait for.
+     *
+     * @generated from field: curfew.v1.ErrorDetail error = 4;
+     */
+    value: ErrorDetail;
+    case: "error";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message curfew.v1.Waited.
+ * Use `create(WaitedSchema)` to create a new message.
+ */
+export const WaitedSchema: GenMessage<Waited> = /*@__PURE__*/
+  messageDesc(file_curfew_v1_jobs, 14);
+
+/**
  * @generated from message curfew.v1.WatchRequest
  */
 export type WatchRequest = Message<"curfew.v1.WatchRequest"> & {
@@ -446,7 +528,7 @@ export type WatchRequest = Message<"curfew.v1.WatchRequest"> & {
  * Use `create(WatchRequestSchema)` to create a new message.
  */
 export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 12);
+  messageDesc(file_curfew_v1_jobs, 15);
 
 /**
  * @generated from message curfew.v1.WatchResponse
@@ -498,7 +580,7 @@ export type WatchResponse = Message<"curfew.v1.WatchResponse"> & {
  * Use `create(WatchResponseSchema)` to create a new message.
  */
 export const WatchResponseSchema: GenMessage<WatchResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 13);
+  messageDesc(file_curfew_v1_jobs, 16);
 
 /**
  * @generated from message curfew.v1.CancelRequest
@@ -527,7 +609,7 @@ export type CancelRequest = Message<"curfew.v1.CancelRequest"> & {
  * Use `create(CancelRequestSchema)` to create a new message.
  */
 export const CancelRequestSchema: GenMessage<CancelRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 14);
+  messageDesc(file_curfew_v1_jobs, 17);
 
 /**
  * @generated from message curfew.v1.CancelResponse
@@ -546,7 +628,7 @@ export type CancelResponse = Message<"curfew.v1.CancelResponse"> & {
  * Use `create(CancelResponseSchema)` to create a new message.
  */
 export const CancelResponseSchema: GenMessage<CancelResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 15);
+  messageDesc(file_curfew_v1_jobs, 18);
 
 /**
  * @generated from message curfew.v1.SingleWorkflowCancelRequest
@@ -580,7 +662,7 @@ export type SingleWorkflowCancelRequest = Message<"curfew.v1.SingleWorkflowCance
  * Use `create(SingleWorkflowCancelRequestSchema)` to create a new message.
  */
 export const SingleWorkflowCancelRequestSchema: GenMessage<SingleWorkflowCancelRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 16);
+  messageDesc(file_curfew_v1_jobs, 19);
 
 /**
  * @generated from message curfew.v1.SingleWorkflowCancelResponse
@@ -612,7 +694,7 @@ export type SingleWorkflowCancelResponse = Message<"curfew.v1.SingleWorkflowCanc
  * Use `create(SingleWorkflowCancelResponseSchema)` to create a new message.
  */
 export const SingleWorkflowCancelResponseSchema: GenMessage<SingleWorkflowCancelResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 17);
+  messageDesc(file_curfew_v1_jobs, 20);
 
 /**
  * @generated from message curfew.v1.ExtendRequest
@@ -639,7 +721,7 @@ export type ExtendRequest = Message<"curfew.v1.ExtendRequest"> & {
  * Use `create(ExtendRequestSchema)` to create a new message.
  */
 export const ExtendRequestSchema: GenMessage<ExtendRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 18);
+  messageDesc(file_curfew_v1_jobs, 21);
 
 /**
  * @generated from message curfew.v1.ExtendResponse
@@ -656,7 +738,7 @@ export type ExtendResponse = Message<"curfew.v1.ExtendResponse"> & {
  * Use `create(ExtendResponseSchema)` to create a new message.
  */
 export const ExtendResponseSchema: GenMessage<ExtendResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 19);
+  messageDesc(file_curfew_v1_jobs, 22);
 
 /**
  * @generated from message curfew.v1.SignalRequest
@@ -688,7 +770,7 @@ export type SignalRequest = Message<"curfew.v1.SignalRequest"> & {
  * Use `create(SignalRequestSchema)` to create a new message.
  */
 export const SignalRequestSchema: GenMessage<SignalRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 20);
+  messageDesc(file_curfew_v1_jobs, 23);
 
 /**
  * @generated from message curfew.v1.SignalResponse
@@ -701,7 +783,7 @@ export type SignalResponse = Message<"curfew.v1.SignalResponse"> & {
  * Use `create(SignalResponseSchema)` to create a new message.
  */
 export const SignalResponseSchema: GenMessage<SignalResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 21);
+  messageDesc(file_curfew_v1_jobs, 24);
 
 /**
  * @generated from message curfew.v1.ResumeRequest
@@ -723,7 +805,7 @@ export type ResumeRequest = Message<"curfew.v1.ResumeRequest"> & {
  * Use `create(ResumeRequestSchema)` to create a new message.
  */
 export const ResumeRequestSchema: GenMessage<ResumeRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 22);
+  messageDesc(file_curfew_v1_jobs, 25);
 
 /**
  * @generated from message curfew.v1.ResumeResponse
@@ -736,7 +818,7 @@ export type ResumeResponse = Message<"curfew.v1.ResumeResponse"> & {
  * Use `create(ResumeResponseSchema)` to create a new message.
  */
 export const ResumeResponseSchema: GenMessage<ResumeResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 23);
+  messageDesc(file_curfew_v1_jobs, 26);
 
 /**
  * @generated from message curfew.v1.ExplainRequest
@@ -753,7 +835,7 @@ export type ExplainRequest = Message<"curfew.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 24);
+  messageDesc(file_curfew_v1_jobs, 27);
 
 /**
  * @generated from message curfew.v1.ExplainResponse
@@ -770,7 +852,7 @@ export type ExplainResponse = Message<"curfew.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 25);
+  messageDesc(file_curfew_v1_jobs, 28);
 
 /**
  * @generated from message curfew.v1.ListEventsRequest
@@ -787,7 +869,7 @@ export type ListEventsRequest = Message<"curfew.v1.ListEventsRequest"> & {
  * Use `create(ListEventsRequestSchema)` to create a new message.
  */
 export const ListEventsRequestSchema: GenMessage<ListEventsRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 26);
+  messageDesc(file_curfew_v1_jobs, 29);
 
 /**
  * @generated from message curfew.v1.ListEventsResponse
@@ -804,7 +886,7 @@ export type ListEventsResponse = Message<"curfew.v1.ListEventsResponse"> & {
  * Use `create(ListEventsResponseSchema)` to create a new message.
  */
 export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 27);
+  messageDesc(file_curfew_v1_jobs, 30);
 
 /**
  * @generated from message curfew.v1.ListAttemptsRequest
@@ -821,7 +903,7 @@ export type ListAttemptsRequest = Message<"curfew.v1.ListAttemptsRequest"> & {
  * Use `create(ListAttemptsRequestSchema)` to create a new message.
  */
 export const ListAttemptsRequestSchema: GenMessage<ListAttemptsRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 28);
+  messageDesc(file_curfew_v1_jobs, 31);
 
 /**
  * @generated from message curfew.v1.ListAttemptsResponse
@@ -838,7 +920,7 @@ export type ListAttemptsResponse = Message<"curfew.v1.ListAttemptsResponse"> & {
  * Use `create(ListAttemptsResponseSchema)` to create a new message.
  */
 export const ListAttemptsResponseSchema: GenMessage<ListAttemptsResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 29);
+  messageDesc(file_curfew_v1_jobs, 32);
 
 /**
  * @generated from message curfew.v1.GetRunRequest
@@ -855,7 +937,7 @@ export type GetRunRequest = Message<"curfew.v1.GetRunRequest"> & {
  * Use `create(GetRunRequestSchema)` to create a new message.
  */
 export const GetRunRequestSchema: GenMessage<GetRunRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 30);
+  messageDesc(file_curfew_v1_jobs, 33);
 
 /**
  * @generated from message curfew.v1.GetRunResponse
@@ -872,7 +954,7 @@ export type GetRunResponse = Message<"curfew.v1.GetRunResponse"> & {
  * Use `create(GetRunResponseSchema)` to create a new message.
  */
 export const GetRunResponseSchema: GenMessage<GetRunResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 31);
+  messageDesc(file_curfew_v1_jobs, 34);
 
 /**
  * @generated from message curfew.v1.ListWorkflowsRequest
@@ -889,7 +971,7 @@ export type ListWorkflowsRequest = Message<"curfew.v1.ListWorkflowsRequest"> & {
  * Use `create(ListWorkflowsRequestSchema)` to create a new message.
  */
 export const ListWorkflowsRequestSchema: GenMessage<ListWorkflowsRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 32);
+  messageDesc(file_curfew_v1_jobs, 35);
 
 /**
  * @generated from message curfew.v1.ListWorkflowsResponse
@@ -906,7 +988,7 @@ export type ListWorkflowsResponse = Message<"curfew.v1.ListWorkflowsResponse"> &
  * Use `create(ListWorkflowsResponseSchema)` to create a new message.
  */
 export const ListWorkflowsResponseSchema: GenMessage<ListWorkflowsResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 33);
+  messageDesc(file_curfew_v1_jobs, 36);
 
 /**
  * @generated from message curfew.v1.WaitWorkflowRequest
@@ -933,7 +1015,7 @@ export type WaitWorkflowRequest = Message<"curfew.v1.WaitWorkflowRequest"> & {
  * Use `create(WaitWorkflowRequestSchema)` to create a new message.
  */
 export const WaitWorkflowRequestSchema: GenMessage<WaitWorkflowRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 34);
+  messageDesc(file_curfew_v1_jobs, 37);
 
 /**
  * @generated from message curfew.v1.WaitWorkflowResponse
@@ -952,7 +1034,7 @@ export type WaitWorkflowResponse = Message<"curfew.v1.WaitWorkflowResponse"> & {
  * Use `create(WaitWorkflowResponseSchema)` to create a new message.
  */
 export const WaitWorkflowResponseSchema: GenMessage<WaitWorkflowResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 35);
+  messageDesc(file_curfew_v1_jobs, 38);
 
 /**
  * @generated from message curfew.v1.ListDeadLettersRequest
@@ -1007,7 +1089,7 @@ export type ListDeadLettersRequest = Message<"curfew.v1.ListDeadLettersRequest">
  * Use `create(ListDeadLettersRequestSchema)` to create a new message.
  */
 export const ListDeadLettersRequestSchema: GenMessage<ListDeadLettersRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 36);
+  messageDesc(file_curfew_v1_jobs, 39);
 
 /**
  * @generated from message curfew.v1.ListDeadLettersResponse
@@ -1029,7 +1111,7 @@ export type ListDeadLettersResponse = Message<"curfew.v1.ListDeadLettersResponse
  * Use `create(ListDeadLettersResponseSchema)` to create a new message.
  */
 export const ListDeadLettersResponseSchema: GenMessage<ListDeadLettersResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 37);
+  messageDesc(file_curfew_v1_jobs, 40);
 
 /**
  * @generated from message curfew.v1.GetDeadLetterRequest
@@ -1051,7 +1133,7 @@ export type GetDeadLetterRequest = Message<"curfew.v1.GetDeadLetterRequest"> & {
  * Use `create(GetDeadLetterRequestSchema)` to create a new message.
  */
 export const GetDeadLetterRequestSchema: GenMessage<GetDeadLetterRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 38);
+  messageDesc(file_curfew_v1_jobs, 41);
 
 /**
  * @generated from message curfew.v1.GetDeadLetterResponse
@@ -1068,7 +1150,7 @@ export type GetDeadLetterResponse = Message<"curfew.v1.GetDeadLetterResponse"> &
  * Use `create(GetDeadLetterResponseSchema)` to create a new message.
  */
 export const GetDeadLetterResponseSchema: GenMessage<GetDeadLetterResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 39);
+  messageDesc(file_curfew_v1_jobs, 42);
 
 /**
  * Which of the dead letters of a job are meant.
@@ -1099,7 +1181,7 @@ export type DeadLetterChoice = Message<"curfew.v1.DeadLetterChoice"> & {
  * Use `create(DeadLetterChoiceSchema)` to create a new message.
  */
 export const DeadLetterChoiceSchema: GenMessage<DeadLetterChoice> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 40);
+  messageDesc(file_curfew_v1_jobs, 43);
 
 /**
  * @generated from message curfew.v1.DiscardDeadLettersRequest
@@ -1116,7 +1198,7 @@ export type DiscardDeadLettersRequest = Message<"curfew.v1.DiscardDeadLettersReq
  * Use `create(DiscardDeadLettersRequestSchema)` to create a new message.
  */
 export const DiscardDeadLettersRequestSchema: GenMessage<DiscardDeadLettersRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 41);
+  messageDesc(file_curfew_v1_jobs, 44);
 
 /**
  * @generated from message curfew.v1.DiscardDeadLettersResponse
@@ -1133,7 +1215,7 @@ export type DiscardDeadLettersResponse = Message<"curfew.v1.DiscardDeadLettersRe
  * Use `create(DiscardDeadLettersResponseSchema)` to create a new message.
  */
 export const DiscardDeadLettersResponseSchema: GenMessage<DiscardDeadLettersResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 42);
+  messageDesc(file_curfew_v1_jobs, 45);
 
 /**
  * @generated from message curfew.v1.ClaimDeadLettersRequest
@@ -1157,7 +1239,7 @@ export type ClaimDeadLettersRequest = Message<"curfew.v1.ClaimDeadLettersRequest
  * Use `create(ClaimDeadLettersRequestSchema)` to create a new message.
  */
 export const ClaimDeadLettersRequestSchema: GenMessage<ClaimDeadLettersRequest> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 43);
+  messageDesc(file_curfew_v1_jobs, 46);
 
 /**
  * @generated from message curfew.v1.ClaimDeadLettersResponse
@@ -1174,7 +1256,7 @@ export type ClaimDeadLettersResponse = Message<"curfew.v1.ClaimDeadLettersRespon
  * Use `create(ClaimDeadLettersResponseSchema)` to create a new message.
  */
 export const ClaimDeadLettersResponseSchema: GenMessage<ClaimDeadLettersResponse> = /*@__PURE__*/
-  messageDesc(file_curfew_v1_jobs, 44);
+  messageDesc(file_curfew_v1_jobs, 47);
 
 /**
  * @generated from service curfew.v1.JobService
@@ -1226,6 +1308,16 @@ export const JobService: GenService<{
     methodKind: "unary";
     input: typeof WaitRequestSchema;
     output: typeof WaitResponseSchema;
+  },
+  /**
+   * Tells of each when it has settled; ends when all have. Says nothing, at times, to show that it lives.
+   *
+   * @generated from rpc curfew.v1.JobService.WaitMany
+   */
+  waitMany: {
+    methodKind: "server_streaming";
+    input: typeof WaitManyRequestSchema;
+    output: typeof WaitManyResponseSchema;
   },
   /**
    * Everything that happens to it and below it, from a sequence on; ends when it has settled.

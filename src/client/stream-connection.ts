@@ -1,10 +1,10 @@
-/** The stream of a watch: given up when nothing comes over it for longer than a manager is ever quiet. */
+/** A stream of a manager: given up when nothing comes over it for longer than a manager is ever quiet. */
 import type { Clock, Timer } from '../core/clock.ts'
 
-/** A manager says something over a watch every five seconds. */
-const WATCH_SILENT_MS = 15_000
+/** A manager says something over every stream, at least every five seconds. */
+const SILENT_MS = 15_000
 
-export class WatchConnection {
+export class StreamConnection {
   readonly signal: AbortSignal
   readonly #clock: Clock
   readonly #over = new AbortController()
@@ -33,6 +33,6 @@ export class WatchConnection {
   }
 
   #arm(): Timer {
-    return this.#clock.setTimer(WATCH_SILENT_MS, () => this.#over.abort())
+    return this.#clock.setTimer(SILENT_MS, () => this.#over.abort())
   }
 }

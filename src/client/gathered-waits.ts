@@ -1,0 +1,158 @@
+/**
+ * Waits for work to settle, however many: those that begin together share a stream, and the streams are few. Each wait
+ * has a clock of its own here, so that its limit holds whatever the others, or the managers, do.
+ */
+import type { Clock, Timer } from '../core/clock.ts'
+import type { CurfewError } from '../core/errors.ts'
+import { MAX_WAITED_FOR } from '../core/limits.ts'
+import { onAbort } from '../core/on-abort.ts'
+import type { Waited } from '../wire/gen/curfew/v1/jobs_pb.ts'
+import { WorkSchema } from '../wire/gen/curfew/v1/work_pb.ts'
+import { toPlain } from '../wire/plain.ts'
+import type { Settled, TaskView } from '../wire/task-service.ts'
+import { errorOfDetail } from '../wire/wire-error.ts'
+import type { ClientCounters } from './client-counters.ts'
+import type { ManagerCalls } from './manager-calls.ts'
+
+/** Each has a connection. From then on those that come join one of them, all that come within a moment together. */
+const MOST_STREAMS = 50
+const GATHER_MS = 20
+
+interface Wait {
+  id: string
+  /** Where it stands. */
+  group: Group
+  end(settled: Settled | null): void
+  fail(error: CurfewError): void
+}
+
+/** Those of one stream, or of one that is about to be opened. */
+class Group {
+  readonly waits = new Map<string, Set<Wait>>()
+  readonly stop = new AbortController()
+
+  add(wait: Wait): void {
+    const others = this.waits.get(wait.id)
+    if (others) others.add(wait)
+    else this.waits.set(wait.id, new Set([wait]))
+    wait.group = this
+  }
+
+  remove(wait: Wait): void {
+    const others = this.waits.get(wait.id)
+    others?.delete(wait)
+    if (others?.size === 0) this.waits.delete(wait.id)
+    if (this.waits.size === 0) this.stop.abort()
+  }
+
+  all(): Wait[] {
+    return [...this.waits.values()].flatMap((same) => [...same])
+  }
+
+  ended(waited: Waited): void {
+    for (const wait of this.waits.get(waited.id) ?? []) {
+      const { how } = waited
+      if (how.case === 'error') wait.fail(errorOfDetail(how.value))
+      else if (how.case === 'output') wait.end({ status: 'completed', output: how.value })
+      else if (how.case === 'work')
+        wait.end({ status: 'not_completed', task: toPlain<TaskView>(WorkSchema, how.value) })
+    }
+  }
+}
+
+export class GatheredWaits {
+  readonly #clock: Clock
+  readonly #counters: ClientCounters
+  readonly #calls: ManagerCalls
+  readonly #groups = new Set<Group>()
+  #next = new Group()
+  #gathering = false
+
+  constructor({ clock, counters }: { clock: Clock; counters: ClientCounters }, calls: ManagerCalls) {
+    this.#clock = clock
+    this.#counters = counters
+    this.#calls = calls
+  }
+
+  settled(id: string, timeoutMs: number | null, signal?: AbortSignal): Promise<Settled | null> {
+    const result = Promise.withResolvers<Settled | null>()
+    if (signal?.aborted) return Promise.resolve(null)
+    this.#counters.requests++
+    const over = () => {
+      timer?.cancel()
+      stopListening?.()
+      wait.group.remove(wait)
+    }
+    const wait: Wait = {
+      ...{ id, group: this.#next },
+      end: (settled) => {
+        over()
+        result.resolve(settled)
+      },
+      fail: (error) => {
+        over()
+        this.#counters.failures++
+        result.reject(error)
+      },
+    }
+    const timer: Timer | null =
+      timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, () => wait.end(null))
+    const stopListening = signal && onAbort(signal, () => wait.end(null))
+    this.#next.add(wait)
+    this.#gather()
+    return result.promise
+  }
+
+  #gather(): void {
+    if (this.#gathering) return
+    this.#gathering = true
+    const open = () => {
+      this.#gathering = false
+      this.#open()
+    }
+    if (this.#groups.size < MOST_STREAMS) this.#clock.endOfTurn(open)
+    else this.#clock.setTimer(GATHER_MS, open)
+  }
+
+  #open(): void {
+    const waits = this.#next.all()
+    this.#next = new Group()
+    if (waits.length === 0) return
+    if (this.#groups.size >= MOST_STREAMS) waits.push(...this.#closeSmallest())
+    let group = new Group()
+    for (const wait of waits) {
+      if (group.waits.size >= MAX_WAITED_FOR && !group.waits.has(wait.id)) {
+        this.#follow(group)
+        group = new Group()
+      }
+      group.add(wait)
+    }
+    this.#follow(group)
+  }
+
+  /** Answers its waits. */
+  #closeSmallest(): Wait[] {
+    const [smallest] = [...this.#groups].sort((a, b) => a.waits.size - b.waits.size)
+    if (!smallest) return []
+    this.#groups.delete(smallest)
+    smallest.stop.abort()
+    return smallest.all()
+  }
+
+  #follow(group: Group): void {
+    this.#groups.add(group)
+    this.#read(group)
+      .catch((error: CurfewError) => {
+        for (const wait of group.all()) wait.fail(error)
+      })
+      .finally(() => this.#groups.delete(group))
+  }
+
+  async #read(group: Group): Promise<void> {
+    const answers = this.#calls.follow(
+      ({ jobs }, options) => jobs.waitMany({ ids: [...group.waits.keys()] }, options),
+      group.stop.signal,
+    )
+    for await (const { ends } of answers) for (const waited of ends) group.ended(waited)
+  }
+}

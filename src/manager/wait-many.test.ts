@@ -1,0 +1,107 @@
+import { expect, test } from 'vitest'
+import { CurfewError } from '../core/errors.ts'
+import { VirtualClock } from '../testing/virtual-clock.ts'
+import type { Settled, TaskService } from '../wire/task-service.ts'
+import { jobService } from './job-service.ts'
+
+type Waits = Map<string, PromiseWithResolvers<Settled | null>>
+
+/** Over a service whose work ends when a test says so. */
+function setUp() {
+  const waits: Waits = new Map()
+  const clock = new VirtualClock()
+  const settled: TaskService['settled'] = (id, _, signal) => {
+    const wait = Promise.withResolvers<Settled | null>()
+    waits.set(id, wait)
+    signal?.addEventListener('abort', () => {
+      waits.delete(id)
+      wait.resolve(null)
+    })
+    return wait.promise
+  }
+  const service = jobService({ settled } as TaskService, clock)
+  const end = (id: string, output = '1') => waits.get(id)?.resolve({ status: 'completed', output })
+  const ask = (ids: string[], signal = new AbortController().signal) => {
+    const answers = service.waitMany({ ids } as never, { signal } as never)
+    const iterator = answers[Symbol.asyncIterator]()
+    const next = async () => {
+      const { value, done } = await iterator.next()
+      return done ? 'over' : (value.ends ?? []).map(({ id = '', how }) => `${id} ${how?.case}`)
+    }
+    return { next, iterator }
+  }
+  return { waits, clock, end, ask }
+}
+
+test('of each it tells once, together what ended together, and then it is over', async () => {
+  const { waits, end, ask } = setUp()
+  const { next } = ask(['t_1', 't_2', 't_3', 't_1'])
+  expect(await next()).toEqual([])
+  const first = next()
+  expect([...waits.keys()]).toEqual(['t_1', 't_2', 't_3'])
+  end('t_2')
+  end('t_3')
+  expect(await first).toEqual(['t_2 output', 't_3 output'])
+  const second = next()
+  waits.get('t_1')?.reject(new CurfewError('not_found', 'there is no t_1'))
+  expect(await second).toEqual(['t_1 error'])
+  expect(await next()).toBe('over')
+})
+
+test('large outputs come in several messages', async () => {
+  const { end, ask } = setUp()
+  const { next } = ask(['t_1', 't_2', 't_3'])
+  await next()
+  const first = next()
+  for (const id of ['t_1', 't_2', 't_3']) end(id, `"${'x'.repeat(700_000)}"`)
+  expect([await first, await next(), await next(), await next()]).toEqual([
+    ['t_1 output'],
+    ['t_2 output'],
+    ['t_3 output'],
+    'over',
+  ])
+})
+
+test('while nothing ends it says every five seconds that it lives', async () => {
+  const { clock, end, ask } = setUp()
+  const { next } = ask(['t_1'])
+  await next()
+  for (const _ of [1, 2, 3]) {
+    const quiet = next()
+    await clock.advance(5_000)
+    expect(await quiet).toEqual([])
+  }
+  const last = next()
+  end('t_1')
+  expect(await last).toEqual(['t_1 output'])
+})
+
+test('a manager that closes ends it with the reason, and waits for none of them any more', async () => {
+  const { waits, ask } = setUp()
+  const { next } = ask(['t_1', 't_2'])
+  await next()
+  const failing = next()
+  waits.get('t_1')?.reject(new CurfewError('closed', 'this engine was closed'))
+  await expect(failing).rejects.toMatchObject({ code: 'closed' })
+  expect(waits.size).toBe(0)
+})
+
+test('whoever goes leaves no wait behind, whether they say so or not', async () => {
+  const { waits, ask } = setUp()
+  const gone = new AbortController()
+  const cut = ask(['t_1', 't_2'], gone.signal)
+  await cut.next()
+  const quiet = cut.next()
+  expect(waits.size).toBe(2)
+  gone.abort()
+  expect(await quiet).toBe('over')
+  expect(waits.size).toBe(0)
+})
+
+test('too many, or what is no id, is refused before anything is waited for', async () => {
+  const { waits, ask } = setUp()
+  const many = Array.from({ length: 5_001 }, (_, i) => `t_${i}`)
+  await expect(ask(many).next()).rejects.toMatchObject({ code: 'too_big' })
+  await expect(ask(['t_1', '']).next()).rejects.toMatchObject({ code: 'invalid_name' })
+  expect(waits.size).toBe(0)
+})
