@@ -304,11 +304,11 @@ describe('other limits', () => {
   })
 
   test.concurrent('what claude streams counts as progress; silence does not', async ({ world }) => {
-    const speak = 'for i in 1 2 3 4 5 6 7 8; do printf "word "; sleep 0.3; done'
+    const speak = 'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do printf "word "; sleep 0.3; done'
     world.program('claude', `#!/bin/sh\nif [ "$2" = stream ]; then ${speak}; else sleep 600; fi\n`)
     const ran = await world.run({
       map: {
-        ...{ input: { items: [{ name: 'stream' }, { name: 'silent' }] }, idle_timeout_ms: 1_500 },
+        ...{ input: { items: [{ name: 'stream' }, { name: 'silent' }] }, idle_timeout_ms: 4_000 },
         timeout_config: SHORT_GRACE,
         agent_template: [{ claude: '${item.name}' }],
       },
@@ -316,9 +316,9 @@ describe('other limits', () => {
     const summary = summaryOf(ran)
     expect(summary.counts).toMatchObject({ successful: 1, timedOut: 1 })
     expect(onlyTimeout(summary)).toMatchObject({
-      ...{ name: 'silent', kind: 'idle', limitMs: 1_500, source: 'idle_timeout_secs' },
+      ...{ name: 'silent', kind: 'idle', limitMs: 4_000, source: 'idle_timeout_secs' },
     })
-    expect(ran.stderr).toContain('timed out after 1.5s without output')
+    expect(ran.stderr).toContain('timed out after 4s without output')
   })
 
   test.concurrent('a claude that is missing is told before anything starts', async ({ world }) => {
