@@ -30,9 +30,10 @@ export function connect(
   const checked = checkConnection(connection)
   const randomness = new SystemRandomness()
   const counters = newCounters()
+  const clock = new SystemClock()
   const service = new RemoteTaskService({
-    endpoints: urls.map((url) => endpointOf(url, checked)),
-    ...{ clock: new SystemClock(), randomness, ids: new IdSource(randomness), counters },
+    endpoints: urls.map((url) => endpointOf(url, checked, clock)),
+    ...{ clock, randomness, ids: new IdSource(randomness), counters },
   })
   return new ConnectedCurfew(service, registry, counters)
 }

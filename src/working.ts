@@ -61,7 +61,7 @@ export class WorkerProcess {
     const { clock, logger, ids, registry, randomness } = parts
     const connection = checkConnection(parts.connection)
     const workerId = ids.next('n', clock.wall())
-    const endpoints = parts.managers.map((url) => endpointOf(url, connection))
+    const endpoints = parts.managers.map((url) => endpointOf(url, connection, clock))
     const tasks = [...registry.tasks.values()]
     const agents = [...registry.agents.values()]
     const obituary: ObituaryArgument = {

@@ -41,7 +41,7 @@ const LONGEST_WAIT_MS = 30_000
 /** A stream says something when nothing has happened for so long: a watch what it last said, a wait nothing. */
 const QUIET_MS = 5_000
 
-export function jobService(service: TaskService, clock: Clock): ServiceImpl<typeof JobService> {
+export function jobService(service: TaskService, clock: Clock) {
   return {
     async submit(request, { requestHeader }) {
       const what = whatOf(request.what)
@@ -152,7 +152,7 @@ export function jobService(service: TaskService, clock: Clock): ServiceImpl<type
       return member ? { workflow: fromPlain(MemberSchema, member) } : {}
     },
     ...deadLetterMethods(service),
-  }
+  } satisfies ServiceImpl<typeof JobService>
 }
 
 function unchanged(view: WatchView): WatchView {

@@ -26,8 +26,9 @@ export interface ServeOptions {
 export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer> {
   const { clock, logger, service, ready, started } = engine.serving
   const workers = workerService(engine.serving)
+  const jobs = jobService(service, clock)
   const routes = (router: ConnectRouter) => {
-    router.service(JobService, jobService(service, clock))
+    router.service(JobService, jobs)
     router.service(WorkerService, workers.service)
     router.service(ClusterService, {
       getStatus: async () => fromPlain(GetStatusResponseSchema, await service.serverStatus()),
@@ -37,10 +38,15 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
     })
   }
   const { attach, report, beat } = WorkerService.method
+  const { schedule, get, cancel, signal } = JobService.method
   const quick = [
     quickStream(attach, workers.follow, downToBytes),
     quickMethod(report, workers.takeReports, { fromBytes: reportsFromBytes, fromMessage: reportsFromWire }),
     quickMethod(beat, workers.service.beat, asMessage(beat.input)),
+    quickMethod(schedule, jobs.schedule, asMessage(schedule.input)),
+    quickMethod(get, jobs.get, asMessage(get.input)),
+    quickMethod(cancel, jobs.cancel, asMessage(cancel.input)),
+    quickMethod(signal, jobs.signal, asMessage(signal.input)),
   ]
   const metrics = () => service.exposition()
   return startHttpServer({ ...options, clock, logger, routes, quick, ready, started, metrics })

@@ -4,10 +4,13 @@ import { Agent as HttpsAgent } from 'node:https'
 import { createSecureContext } from 'node:tls'
 import type { Interceptor, Transport } from '@connectrpc/connect'
 import { createConnectTransport } from '@connectrpc/connect-node'
+import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
 import { maskUrl } from '../core/masked-url.ts'
+import { SystemClock } from '../core/system-clock.ts'
 import { checkCertificates, unusable } from './certificates.ts'
+import { callUnary } from './unary-call.ts'
 
 export interface ConnectionOptions {
   token?: string | undefined
@@ -43,12 +46,16 @@ export function checkConnection({ token, tls }: ConnectionOptions): ConnectionOp
 }
 
 /** `http://host:port`, `https://…` or `unix:/path`. */
-export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}): Endpoint {
+export function endpointOf(
+  url: string,
+  { token, tls }: ConnectionOptions = {},
+  clock: Clock = new SystemClock(),
+): Endpoint {
   const { origin, socketPath } = parseUrl(url)
   const keepAlive = { keepAlive: true, maxSockets: Infinity, noDelay: true }
   const secure = origin.protocol === 'https:'
   const agent = secure ? new HttpsAgent({ ...keepAlive, ...tls }) : new HttpAgent(keepAlive)
-  const transport = createConnectTransport({
+  const library = createConnectTransport({
     baseUrl: origin.href,
     httpVersion: '1.1',
     nodeOptions: { agent: agent as HttpAgent, ...(socketPath !== undefined && { socketPath }) },
@@ -57,12 +64,19 @@ export function endpointOf(url: string, { token, tls }: ConnectionOptions = {}):
     acceptCompression: [],
     binaryOptions: { recursionLimit: MAX_MESSAGE_DEPTH },
   })
-  return {
-    url: maskUrl(url),
-    transport,
-    request: { origin, socketPath, agent },
-    close: () => agent.destroy(),
+  const request = { origin, socketPath, agent }
+  const transport: Transport = {
+    stream: (...call) => library.stream(...call),
+    /** By hand: a third of what it costs in the library. */
+    async unary(method, signal, timeoutMs, header, input, values) {
+      if (header) return library.unary(method, signal, timeoutMs, header, input, values)
+      const options = { token, clock, timeoutMs: timeoutMs ?? Infinity, ...(signal && { signal }) }
+      const message = await callUnary({ request }, method, input, options)
+      const { parent: service } = method
+      return { stream: false, service, method, header: new Headers(), trailer: new Headers(), message }
+    },
   }
+  return { url: maskUrl(url), transport, request, close: () => agent.destroy() }
 }
 
 function parseUrl(url: string): { origin: URL; socketPath: string | undefined } {

@@ -14,7 +14,7 @@ export interface CallOptions {
   token: string | undefined
   clock: Clock
   timeoutMs: number
-  signal: AbortSignal
+  signal?: AbortSignal
 }
 
 const CODES: Record<PostFault, Code> = {
@@ -26,7 +26,7 @@ const CODES: Record<PostFault, Code> = {
 
 /** `message`: or its bytes. Rejects with a `ConnectError`, or with what the connection failed with. */
 export function callUnary<Input extends DescMessage, Output extends DescMessage>(
-  endpoint: Endpoint,
+  endpoint: Pick<Endpoint, 'request'>,
   method: DescMethodUnary<Input, Output>,
   message: MessageInitShape<Input> | Uint8Array,
   options: CallOptions,
