@@ -18,7 +18,8 @@ export default defineConfig({
     include: ['{src,scripts,examples,sim,faults}/**/*.test.ts'],
     sequence: { sequencer: LongestFirst },
     globalSetup: ['scripts/postgres/global-setup.ts', 'scripts/compile-cache.ts'],
-    testTimeout: 30_000,
+    // For what hangs: nothing on a slow machine comes near it.
+    testTimeout: 60_000,
     hookTimeout: 60_000,
   },
 })

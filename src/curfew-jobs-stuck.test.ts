@@ -106,7 +106,7 @@ onEachStore('a job that is stuck', (test) => {
 
   test('is not while what runs has a limit of its own, or with null', async ({ world }) => {
     const curfew = await world.open({ tasks: [hang, bounded] })
-    const own = await curfew.submit(job({ stuckAfter: '1s', workflows: [{ id: 'one', task: bounded }] }))
+    const own = await curfew.submit(job({ stuckAfter: '10s', workflows: [{ id: 'one', task: bounded }] }))
     const never = await curfew.submit(job({ stuckAfter: null, workflows: [{ id: 'one', task: hang }] }))
     await world.clock.advance('9m')
     expect([await own.status(), await never.status()]).toEqual(['running', 'running'])
