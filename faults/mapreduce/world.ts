@@ -26,8 +26,8 @@ import { until } from '../wait.ts'
 export const HANG =
   'echo $$ >> "$MARKS/pids"; echo partial; sleep 600 & echo $! >> "$MARKS/pids"; sleep 600; echo late >> "$MARKS/late"'
 
-/** Limits fire never early, and at most so late, however busy the machine is. */
-export const TOLERANCE_MS = 5_000
+/** Limits fire never early, and at most so late, as the scenarios have it. */
+export const TOLERANCE_MS = 2_000
 
 type Client = Awaited<ReturnType<typeof Curfew.connect>>
 
