@@ -42,6 +42,14 @@ class Manager {
   readonly waitMany: ServiceImpl<typeof JobService>['waitMany'] = ({ ids }, { signal }) =>
     this.#ends(ids, signal)
 
+  readonly wait: ServiceImpl<typeof JobService>['wait'] = async ({ id }, { signal }) => {
+    for await (const { ends } of this.#ends([id], signal)) {
+      const how = ends[0]?.how
+      return { settled: true, ...(how?.case === 'output' && { output: how.value }) }
+    }
+    throw new ConnectError('gone', Code.Canceled)
+  }
+
   async *#ends(ids: string[], signal: AbortSignal) {
     this.asked.push(ids)
     const left = new Set(ids)
@@ -75,7 +83,7 @@ function setUp() {
   const clock = new VirtualClock()
   const counters = newCounters()
   const transport = createRouterTransport(({ service }) => {
-    service(JobService, { waitMany: manager.waitMany })
+    service(JobService, { wait: manager.wait, waitMany: manager.waitMany })
   })
   const endpoint: Endpoint = {
     url: 'http://manager',

@@ -1,22 +1,27 @@
 /**
- * Waits for work to settle, however many: those that begin together share a stream, and the streams are few. Each wait
- * has a clock of its own here, so that its limit holds whatever the others, or the managers, do.
+ * Waits for work to settle, however many: those that begin together share a stream, and the streams are few. One alone
+ * asks again and again. Each wait has a clock of its own here, so that its limit holds whatever the others, or the
+ * managers, do.
  */
+import { create } from '@bufbuild/protobuf'
 import type { Clock, Timer } from '../core/clock.ts'
 import type { CurfewError } from '../core/errors.ts'
 import { MAX_WAITED_FOR } from '../core/limits.ts'
 import { onAbort } from '../core/on-abort.ts'
 import type { Waited } from '../wire/gen/curfew/v1/jobs_pb.ts'
+import { WaitedSchema } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkSchema } from '../wire/gen/curfew/v1/work_pb.ts'
 import { toPlain } from '../wire/plain.ts'
 import type { Settled, TaskView } from '../wire/task-service.ts'
 import { errorOfDetail } from '../wire/wire-error.ts'
 import type { ClientCounters } from './client-counters.ts'
-import type { ManagerCalls } from './manager-calls.ts'
+import type { Manager, ManagerCalls } from './manager-calls.ts'
 
 /** Each has a connection. From then on those that come join one of them, all that come within a moment together. */
 const MOST_STREAMS = 50
 const GATHER_MS = 20
+/** How long a wait for one asks at a time: less than a manager may be silent for. */
+const ASK_MS = 10_000
 
 interface Wait {
   id: string
@@ -149,10 +154,27 @@ export class GatheredWaits {
   }
 
   async #read(group: Group): Promise<void> {
-    const answers = this.#calls.follow(
-      ({ jobs }, options) => jobs.waitMany({ ids: [...group.waits.keys()] }, options),
-      group.stop.signal,
-    )
+    const open = ({ jobs }: Manager, options: { signal: AbortSignal }) => {
+      const ids = [...group.waits.keys()]
+      return ids.length === 1 ? endOf(jobs, ids[0] as string, options) : jobs.waitMany({ ids }, options)
+    }
+    const answers = this.#calls.follow(open, group.stop.signal)
     for await (const { ends } of answers) for (const waited of ends) group.ended(waited)
+  }
+}
+
+/** Most wait for one alone: requests that are answered cost less than a stream. */
+async function* endOf(
+  jobs: Manager['jobs'],
+  id: string,
+  { signal }: { signal: AbortSignal },
+): AsyncGenerator<{ ends: Waited[] }> {
+  for (;;) {
+    const { settled, output, work } = await jobs.wait({ id, timeoutMs: ASK_MS }, { signal })
+    const how = work
+      ? { case: 'work' as const, value: work }
+      : { case: 'output' as const, value: output ?? 'null' }
+    yield { ends: settled ? [create(WaitedSchema, { id, how })] : [] }
+    if (settled) return
   }
 }

@@ -94,7 +94,7 @@ test('X5: a request that nobody answers is tried three more times, half a second
 test('X5: the time between two tries is drawn, and never above five seconds', async () => {
   const at: number[] = []
   const { service, clock, chances } = setUp({
-    waitMany: () => {
+    wait: () => {
       at.push(clock.wall())
       throw gone()
     },
@@ -211,7 +211,7 @@ test.each(['store_unavailable', 'commit_unknown', 'not_leading', 'closed', 'over
 
 test('X5: a wait is given up when nobody has answered for fifteen seconds, and counted as orphaned', async () => {
   const { service, clock, counters } = setUp({
-    waitMany: () => {
+    wait: () => {
       throw gone()
     },
   })
@@ -224,7 +224,7 @@ test('X5: a wait is given up when nobody has answered for fifteen seconds, and c
 
 test('a wait that has its own limit is over when that is, whether or not somebody answers', async () => {
   const { service, clock, counters } = setUp({
-    waitMany: () => {
+    wait: () => {
       throw gone()
     },
   })
@@ -232,6 +232,24 @@ test('a wait that has its own limit is over when that is, whether or not somebod
   expect(ended).toBeNull()
   expect(took).toBeLessThan(2_100)
   expect(counters.orphaned).toBe(0)
+})
+
+test('a wait for one is asked for again and again, for no longer than a manager may be silent', async () => {
+  const waits: (number | undefined)[] = []
+  const { service, clock, counters } = setUp({
+    wait: async ({ timeoutMs }) => {
+      waits.push(timeoutMs)
+      await clock.sleep(timeoutMs as number)
+      return waits.length === 3 ? { settled: true, output: '[1]' } : {}
+    },
+  })
+  const { ended, took } = await inTime(clock, service.settled('t_1', null))
+  expect(ended).toEqual({ status: 'completed', output: '[1]' })
+  expect(waits).toEqual([10_000, 10_000, 10_000])
+  expect(took).toBeLessThan(30_100)
+  expect(counters).toMatchObject({ requests: 1, retries: 0, reconnects: 0 })
+  waits.length = 3
+  expect((await inTime(clock, service.settled('t_1', 15_000))).ended).toBeNull()
 })
 
 test('a wait for a workflow of a job is asked for again and again, for no longer than a request may take', async () => {

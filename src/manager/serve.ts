@@ -38,13 +38,14 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
     })
   }
   const { attach, report, beat } = WorkerService.method
-  const { schedule, get, cancel, signal } = JobService.method
+  const { schedule, get, wait, cancel, signal } = JobService.method
   const quick = [
     quickStream(attach, workers.follow, downToBytes),
     quickMethod(report, workers.takeReports, { fromBytes: reportsFromBytes, fromMessage: reportsFromWire }),
     quickMethod(beat, workers.service.beat, asMessage(beat.input)),
     quickMethod(schedule, jobs.schedule, asMessage(schedule.input)),
     quickMethod(get, jobs.get, asMessage(get.input)),
+    quickMethod(wait, jobs.wait, asMessage(wait.input)),
     quickMethod(cancel, jobs.cancel, asMessage(cancel.input)),
     quickMethod(signal, jobs.signal, asMessage(signal.input)),
   ]
