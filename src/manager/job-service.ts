@@ -23,6 +23,7 @@ import {
   WorkSchema,
 } from '../wire/gen/curfew/v1/work_pb.ts'
 import { fromPlain, jsonOf } from '../wire/plain.ts'
+import type { StreamContext } from '../wire/quick-stream.ts'
 import type {
   ScheduleRequest as Schedule,
   SubmitRequest as Submit,
@@ -88,7 +89,7 @@ export function jobService(service: TaskService, clock: Clock) {
         ? { settled: true, output: settled.output }
         : { settled: true, work: fromPlain(WorkSchema, settled.task) }
     },
-    async *waitMany({ ids }, { signal }) {
+    async *waitMany({ ids }, { signal }: StreamContext) {
       if (ids.length > MAX_WAITED_FOR) {
         const message = `at most ${MAX_WAITED_FOR} can be waited for together, got ${ids.length}`
         throw new CurfewError('too_big', message)
@@ -97,7 +98,7 @@ export function jobService(service: TaskService, clock: Clock) {
       for await (const some of withSignsOfLife(ends, clock, QUIET_MS, () => []))
         yield { $typeName: 'curfew.v1.WaitManyResponse', ends: some }
     },
-    async *watch({ id, lastSequence }, { signal }) {
+    async *watch({ id, lastSequence }, { signal }: StreamContext) {
       const views = service.watch(checkId(id), lastSequence, signal)
       for await (const { work, events, ...rest } of withSignsOfLife(views, clock, QUIET_MS, unchanged)) {
         yield {

@@ -9,7 +9,7 @@ import type { ListenAddress } from '../wire/listen-rules.ts'
 import { fromPlain } from '../wire/plain.ts'
 import { reportsFromBytes, reportsFromWire } from '../wire/quick-reports.ts'
 import { downToBytes } from '../wire/quick-starts.ts'
-import { quickStream } from '../wire/quick-stream.ts'
+import { asBytes, quickStream } from '../wire/quick-stream.ts'
 import { asMessage, quickMethod } from '../wire/quick-unary.ts'
 import type { Tokens } from '../wire/tokens.ts'
 import type { Engine } from './engine.ts'
@@ -38,7 +38,7 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
     })
   }
   const { attach, report, beat } = WorkerService.method
-  const { schedule, get, wait, cancel, signal } = JobService.method
+  const { schedule, get, wait, waitMany, watch, cancel, signal } = JobService.method
   const quick = [
     quickStream(attach, workers.follow, downToBytes),
     quickMethod(report, workers.takeReports, { fromBytes: reportsFromBytes, fromMessage: reportsFromWire }),
@@ -46,6 +46,8 @@ export function serve(engine: Engine, options: ServeOptions): Promise<HttpServer
     quickMethod(schedule, jobs.schedule, asMessage(schedule.input)),
     quickMethod(get, jobs.get, asMessage(get.input)),
     quickMethod(wait, jobs.wait, asMessage(wait.input)),
+    quickStream(waitMany, jobs.waitMany, asBytes(waitMany.output)),
+    quickStream(watch, jobs.watch, asBytes(watch.output)),
     quickMethod(cancel, jobs.cancel, asMessage(cancel.input)),
     quickMethod(signal, jobs.signal, asMessage(signal.input)),
   ]

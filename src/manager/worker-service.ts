@@ -13,6 +13,7 @@ import type { ReportsRequest } from '../wire/quick-reports.ts'
 import { reportsFromWire } from '../wire/quick-reports.ts'
 import type { Down } from '../wire/quick-starts.ts'
 import { downMessage } from '../wire/quick-starts.ts'
+import type { StreamContext } from '../wire/quick-stream.ts'
 import { answerToWire, down } from '../wire/worker-messages.ts'
 import type { DownMessage, ReportAnswer } from '../wire/worker-port.ts'
 import { downParts } from './down-parts.ts'
@@ -39,7 +40,7 @@ export function workerService(parts: Parts) {
     workers.heard(request.workerId, request.draining)
     return workers.once(request.workerId, request.number, () => report(manager, request))
   }
-  const follow = async function* (request: AttachRequest, signal: AbortSignal): AsyncGenerator<Down> {
+  const follow = async function* (request: AttachRequest, { signal }: StreamContext): AsyncGenerator<Down> {
     const protocol = negotiate(
       { version: request.version, min: request.protocolMin, max: request.protocolMax },
       OURS,
@@ -68,7 +69,7 @@ export function workerService(parts: Parts) {
   }
   const service = {
     async *attach(request, { signal }) {
-      for await (const message of follow(request, signal)) yield downMessage(message)
+      for await (const message of follow(request, { signal })) yield downMessage(message)
     },
     async report(request) {
       return takeReports(reportsFromWire(request))

@@ -81,6 +81,7 @@ export function post(
         // In the turn in which it ends: the connection may be said to be closed in the next.
         response.on('end', () => {
           answered = true
+          forget()
           resolve({ status, contentType: headers['content-type'], bytes: Buffer.concat(chunks) })
         })
         response.on('error', reject)
@@ -89,12 +90,15 @@ export function post(
     const over = clock.setTimer(timeoutMs, () =>
       request.destroy(new PostError('too_late', `no answer within ${timeoutMs} ms`)),
     )
-    const abort = () => request.destroy(nobody())
-    const forget = signal && onAbort(signal, abort)
+    const stopListening = signal && onAbort(signal, () => request.destroy(nobody()))
+    // From the end of its answer on, its connection is not its own: an error there would be nobody's.
+    const forget = () => {
+      over.cancel()
+      stopListening?.()
+    }
     request.on('error', reject)
     request.on('close', () => {
-      over.cancel()
-      forget?.()
+      forget()
       // Every call comes here, and making an error costs.
       if (!answered) reject(new PostError('cut', 'the connection was closed before the answer was there'))
     })

@@ -48,7 +48,7 @@ async function startServer(byHand: boolean) {
       ? [
           quickStream(
             method,
-            (request, signal) => {
+            (request, { signal }) => {
               came.quick++
               return follow(request, signal)
             },

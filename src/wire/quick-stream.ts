@@ -4,8 +4,13 @@
  */
 import { once } from 'node:events'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufbuild/protobuf'
-import { fromBinary } from '@bufbuild/protobuf'
+import type {
+  DescMessage,
+  DescMethodServerStreaming,
+  MessageInitShape,
+  MessageShape,
+} from '@bufbuild/protobuf'
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { Code, ConnectError } from '@connectrpc/connect'
 import { endStreamFlag, endStreamToJson } from '@connectrpc/connect/protocol-connect'
 import { MAX_MESSAGE_DEPTH, MAX_REQUEST_BYTES } from '../core/limits.ts'
@@ -27,9 +32,14 @@ export function envelope(flags: number, message: Uint8Array): Buffer {
   return bytes
 }
 
+export interface StreamContext {
+  /** Nobody reads on, or the server closes. */
+  signal: AbortSignal
+}
+
 export function quickStream<Input extends DescMessage, Output extends DescMessage, Message>(
   method: DescMethodServerStreaming<Input, Output>,
-  run: (request: MessageShape<Input>, signal: AbortSignal) => AsyncIterable<Message>,
+  run: (request: MessageShape<Input>, context: StreamContext) => AsyncIterable<Message>,
   toBytes: (message: Message) => Uint8Array,
 ): QuickMethod {
   return {
@@ -42,13 +52,18 @@ export function quickStream<Input extends DescMessage, Output extends DescMessag
       response.on('close', () => gone.abort())
       const signal = AbortSignal.any([gone.signal, shutdown])
       const messages = async function* () {
-        for await (const message of run(await readRequest(method.input, request), signal))
+        for await (const message of run(await readRequest(method.input, request), { signal }))
           yield toBytes(message)
       }
       void sendAll(response, messages(), gone.signal, logger)
       return true
     },
   }
+}
+
+/** As the library writes it. */
+export function asBytes<Output extends DescMessage>(output: Output) {
+  return (message: MessageInitShape<Output>): Uint8Array => toBinary(output, create(output, message))
 }
 
 async function sendAll(

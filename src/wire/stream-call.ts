@@ -12,12 +12,13 @@ import {
   errorFromJsonBytes,
 } from '@connectrpc/connect/protocol-connect'
 import { MAX_ANSWER_BYTES } from '../core/limits.ts'
+import { onAbort } from '../core/on-abort.ts'
 import type { Endpoint } from './http-client.ts'
 import { ENVELOPE_BYTES, envelope, STREAM_TYPE } from './quick-stream.ts'
 
 /** Throws a `ConnectError`, or what the connection failed with. */
 export async function* callStream<Input extends DescMessage, Output extends DescMessage, Message>(
-  { request: { origin, socketPath, agent } }: Endpoint,
+  { request: { origin, socketPath, agent } }: Pick<Endpoint, 'request'>,
   method: DescMethodServerStreaming<Input, Output>,
   message: MessageInitShape<Input>,
   {
@@ -27,41 +28,51 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
     onBytes = () => undefined,
   }: {
     token: string | undefined
-    signal: AbortSignal
+    signal?: AbortSignal
     fromBytes(bytes: Buffer): Message
     /** Also of a message that is not whole yet. */
     onBytes?(): void
   },
 ): AsyncGenerator<Message> {
   const body = envelope(0, toBinary(method.input, create(method.input, message)))
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
-      new URL(`${method.parent.typeName}/${method.name}`, origin),
-      {
-        ...{ method: 'POST', agent, signal, ...(socketPath !== undefined && { socketPath }) },
-        headers: {
-          'content-type': STREAM_TYPE,
-          'content-length': body.length,
-          'connect-protocol-version': '1',
-          ...(token !== undefined && { authorization: `Bearer ${token}` }),
+  let forget: (() => void) | undefined
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const request = (origin.protocol === 'https:' ? httpsRequest : httpRequest)(
+        new URL(`${method.parent.typeName}/${method.name}`, origin),
+        {
+          ...{ method: 'POST', agent, ...(socketPath !== undefined && { socketPath }) },
+          headers: {
+            'content-type': STREAM_TYPE,
+            'content-length': body.length,
+            'connect-protocol-version': '1',
+            ...(token !== undefined && { authorization: `Bearer ${token}` }),
+          },
         },
-      },
-      resolve,
-    )
-    request.on('error', reject)
-    request.end(body)
-  })
-  const { statusCode = 500, headers } = response
-  if (statusCode !== 200 || headers['content-type'] !== STREAM_TYPE) throw await refusal(response)
-  for await (const { flags, bytes } of envelopes(response, onBytes)) {
-    if (flags === 0) yield fromBytes(bytes)
-    else if (flags === endStreamFlag) {
-      const { error } = endStreamFromJson(bytes)
-      if (error) throw error
-      return
-    } else throw new ConnectError(`a message has the flags ${flags}`, Code.Internal)
+        resolve,
+      )
+      // Without an error: where the stream has just ended nobody would hear it.
+      forget = signal && onAbort(signal, () => request.destroy())
+      request.on('error', reject)
+      if (signal?.aborted) request.destroy()
+      else request.end(body)
+    })
+    const { statusCode = 500, headers } = response
+    if (statusCode !== 200 || headers['content-type'] !== STREAM_TYPE) throw await refusal(response)
+    for await (const { flags, bytes } of envelopes(response, onBytes)) {
+      if (flags === 0) yield fromBytes(bytes)
+      else if (flags === endStreamFlag) {
+        const { error } = endStreamFromJson(bytes)
+        if (error) throw error
+        return
+      } else throw new ConnectError(`a message has the flags ${flags}`, Code.Internal)
+    }
+    throw new ConnectError('the stream was cut', Code.Unavailable)
+  } catch (error) {
+    throw signal?.aborted ? new ConnectError('nobody reads it any more', Code.Canceled) : error
+  } finally {
+    forget?.()
   }
-  throw new ConnectError('the stream was cut', Code.Unavailable)
 }
 
 async function* envelopes(
