@@ -60,6 +60,9 @@ test('thousands of calls and of waits at once share a hundred connections or two
   expect(results).toEqual(numbers.map((n) => n * 2))
   gate.resolve()
   expect(new Set(await waiting)).toEqual(new Set(['last']))
+  // What is there is told however little time there is.
+  const again = await Promise.all(held.map((handle) => handle.result({ timeout: 1 })))
+  expect([new Set(again), await held[0]?.result({ timeout: 1 })]).toEqual([new Set(['last']), 'last'])
   expect(counts.most).toBeGreaterThan(100)
   expect(counts.most).toBeLessThanOrEqual(170)
 })

@@ -44,6 +44,7 @@ class Manager {
 
   readonly wait: ServiceImpl<typeof JobService>['wait'] = async ({ id }, { signal }) => {
     for await (const { ends } of this.#ends([id], signal)) {
+      if (ends.length === 0) continue
       const how = ends[0]?.how
       return { settled: true, ...(how?.case === 'output' && { output: how.value }) }
     }
@@ -53,6 +54,7 @@ class Manager {
   async *#ends(ids: string[], signal: AbortSignal) {
     this.asked.push(ids)
     const left = new Set(ids)
+    let looked = false
     let wake = () => {}
     let fault: Error | null = null
     const woken = () => {
@@ -69,8 +71,10 @@ class Manager {
         if (fault) throw fault
         const ends = [...left].filter((id) => this.#ended.has(id))
         for (const id of ends) left.delete(id)
-        if (ends.length > 0) yield { ends: ends.map((id) => ({ id, how: this.#ended.get(id) })) as Waited[] }
+        const all = ends.map((id) => ({ id, how: this.#ended.get(id) })) as Waited[]
+        if (ends.length > 0 || !looked) yield { ends: all, looked: true }
         else await next
+        looked = true
       }
     } finally {
       this.#streams.delete(woken)
@@ -145,6 +149,23 @@ test('each has its own limit and its own signal, and the last that goes takes th
   await until(clock, () => manager.streams === 0)
   expect(await waits.settled('d', null, stop.signal)).toBeNull()
 })
+
+test.each([[['t_1']], [['t_1', 't_2']]])(
+  'what has settled is told however short the limit is, nothing else is waited for: %j',
+  async (ids) => {
+    const { manager, clock, waits } = setUp()
+    manager.end(...ids)
+    const settled = ids.map((id) => waits.settled(id, 0))
+    const open = waits.settled('t_9', 0)
+    const alone = waits.settled('t_1', 0)
+    await until(clock, () => manager.streams === 0 && manager.asked.length > 0)
+    expect(await Promise.all(settled)).toEqual(ids.map(output))
+    expect([await open, await alone]).toEqual([null, output('t_1')])
+    const later = waits.settled('t_1', 0)
+    await clock.advance(1)
+    expect(await later).toEqual(output('t_1'))
+  },
+)
 
 test('however many come one after the other, the streams stay few, and nobody is lost', async () => {
   const { manager, clock, waits } = setUp()

@@ -25,6 +25,8 @@ const ASK_MS = 10_000
 
 interface Wait {
   id: string
+  /** Its time is over, and only the first answer is waited for. */
+  isOver: boolean
   /** Where it stands. */
   group: Group
   end(settled: Settled | null): void
@@ -35,6 +37,8 @@ interface Wait {
 class Group {
   readonly waits = new Map<string, Set<Wait>>()
   readonly stop = new AbortController()
+  /** A manager has looked at all of them, or there was none that did. */
+  isLookedAt = false
 
   add(wait: Wait): void {
     const others = this.waits.get(wait.id)
@@ -52,6 +56,12 @@ class Group {
 
   all(): Wait[] {
     return [...this.waits.values()].flatMap((same) => [...same])
+  }
+
+  lookedAt(): void {
+    if (this.isLookedAt) return
+    this.isLookedAt = true
+    for (const wait of this.all()) if (wait.isOver) wait.end(null)
   }
 
   ended(waited: Waited): void {
@@ -89,7 +99,7 @@ export class GatheredWaits {
       wait.group.remove(wait)
     }
     const wait: Wait = {
-      ...{ id, group: this.#next },
+      ...{ id, isOver: false, group: this.#next },
       end: (settled) => {
         over()
         result.resolve(settled)
@@ -100,8 +110,12 @@ export class GatheredWaits {
         result.reject(error)
       },
     }
-    const timer: Timer | null =
-      timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, () => wait.end(null))
+    // However short it is, what has settled by now is told.
+    const limit = () => {
+      wait.isOver = true
+      if (wait.group.isLookedAt) wait.end(null)
+    }
+    const timer: Timer | null = timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, limit)
     const stopListening = signal && onAbort(signal, () => wait.end(null))
     this.#next.add(wait)
     this.#gather()
@@ -156,10 +170,22 @@ export class GatheredWaits {
   async #read(group: Group): Promise<void> {
     const open = ({ jobs }: Manager, options: { signal: AbortSignal }) => {
       const ids = [...group.waits.keys()]
-      return ids.length === 1 ? endOf(jobs, ids[0] as string, options) : jobs.waitMany({ ids }, options)
+      const answers =
+        ids.length === 1 ? endOf(jobs, ids[0] as string, options) : jobs.waitMany({ ids }, options)
+      return untilOver(answers, () => group.lookedAt())
     }
-    const answers = this.#calls.follow(open, group.stop.signal)
-    for await (const { ends } of answers) for (const waited of ends) group.ended(waited)
+    for await (const { ends, looked } of this.#calls.follow(open, group.stop.signal)) {
+      for (const waited of ends) group.ended(waited)
+      if (looked) group.lookedAt()
+    }
+  }
+}
+
+async function* untilOver<T>(messages: AsyncIterable<T>, over: () => void): AsyncGenerator<T> {
+  try {
+    yield* messages
+  } finally {
+    over()
   }
 }
 
@@ -168,13 +194,13 @@ async function* endOf(
   jobs: Manager['jobs'],
   id: string,
   { signal }: { signal: AbortSignal },
-): AsyncGenerator<{ ends: Waited[] }> {
+): AsyncGenerator<{ ends: Waited[]; looked: boolean }> {
   for (;;) {
     const { settled, output, work } = await jobs.wait({ id, timeoutMs: ASK_MS }, { signal })
     const how = work
       ? { case: 'work' as const, value: work }
       : { case: 'output' as const, value: output ?? 'null' }
-    yield { ends: settled ? [create(WaitedSchema, { id, how })] : [] }
+    yield { ends: settled ? [create(WaitedSchema, { id, how })] : [], looked: true }
     if (settled) return
   }
 }

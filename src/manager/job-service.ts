@@ -35,6 +35,7 @@ import { deadLetterMethods } from './dead-letter-methods.ts'
 import { invalid, nameOf, oneOf, pageLimit } from './request-check.ts'
 import { checkRunStart } from './run-check.ts'
 import { withSignsOfLife } from './signs-of-life.ts'
+import type { Ends } from './wait-many.ts'
 import { endsOf } from './wait-many.ts'
 
 /** A wait is a request that stays open: for no longer than a proxy would let it. */
@@ -95,8 +96,9 @@ export function jobService(service: TaskService, clock: Clock) {
         throw new CurfewError('too_big', message)
       }
       const ends = endsOf(service, new Set(ids.map(checkId)), signal)
-      for await (const some of withSignsOfLife(ends, clock, QUIET_MS, () => []))
-        yield { $typeName: 'curfew.v1.WaitManyResponse', ends: some }
+      const nothing = ({ looked }: Ends) => ({ ends: [], looked })
+      for await (const some of withSignsOfLife(ends, clock, QUIET_MS, nothing))
+        yield { $typeName: 'curfew.v1.WaitManyResponse', ...some }
     },
     async *watch({ id, lastSequence }, { signal }: StreamContext) {
       const views = service.watch(checkId(id), lastSequence, signal)

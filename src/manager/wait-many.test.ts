@@ -3,6 +3,7 @@ import { CurfewError } from '../core/errors.ts'
 import { VirtualClock } from '../testing/virtual-clock.ts'
 import type { Settled, TaskService } from '../wire/task-service.ts'
 import { jobService } from './job-service.ts'
+import type { Ends } from './wait-many.ts'
 
 type Waits = Map<string, PromiseWithResolvers<Settled | null>>
 
@@ -10,7 +11,9 @@ type Waits = Map<string, PromiseWithResolvers<Settled | null>>
 function setUp() {
   const waits: Waits = new Map()
   const clock = new VirtualClock()
-  const settled: TaskService['settled'] = (id, _, signal) => {
+  const before = new Map<string, Settled>()
+  const settled: TaskService['settled'] = async (id, timeoutMs, signal) => {
+    if (timeoutMs === 0) return before.get(id) ?? null
     const wait = Promise.withResolvers<Settled | null>()
     waits.set(id, wait)
     signal?.addEventListener('abort', () => {
@@ -26,11 +29,13 @@ function setUp() {
     const iterator = answers[Symbol.asyncIterator]()
     const next = async () => {
       const { value, done } = await iterator.next()
-      return done ? 'over' : (value.ends ?? []).map(({ id = '', how }) => `${id} ${how?.case}`)
+      if (done) return 'over'
+      expect(value.looked).toBe(true)
+      return (value.ends ?? []).map(({ id = '', how }) => `${id} ${how?.case}`)
     }
     return { next, iterator }
   }
-  return { waits, clock, end, ask }
+  return { waits, clock, before, end, ask }
 }
 
 test('of each it tells once, together what ended together, and then it is over', async () => {
@@ -46,6 +51,21 @@ test('of each it tells once, together what ended together, and then it is over',
   waits.get('t_1')?.reject(new CurfewError('not_found', 'there is no t_1'))
   expect(await second).toEqual(['t_1 error'])
   expect(await next()).toBe('over')
+})
+
+test('what had settled before is told with the first message, and not waited for', async () => {
+  const { waits, before, ask } = setUp()
+  for (const id of ['t_2', 't_3']) before.set(id, { status: 'completed', output: `"${'x'.repeat(700_000)}"` })
+  const { iterator } = ask(['t_1', 't_2', 't_3'])
+  const next = async () => {
+    const { ends, looked } = (await iterator.next()).value as Ends
+    return [ends.map(({ id }) => id), looked]
+  }
+  expect([await next(), await next()]).toEqual([
+    [['t_2'], false],
+    [['t_3'], true],
+  ])
+  expect([...waits.keys()]).toEqual(['t_1'])
 })
 
 test('large outputs come in several messages', async () => {

@@ -11,39 +11,59 @@ import { detailOf } from '../wire/wire-error.ts'
 /** Of outputs in one message. */
 const MOST_LENGTH = 1024 * 1024
 
-/** The first is empty: whoever asked knows that somebody listens. Ends when all have been told of. */
+export interface Ends {
+  ends: Waited[]
+  /** All have been looked at, and those that had settled by then were told of. */
+  looked: boolean
+}
+
+/** The first comes when all have been looked at, whether or not one has settled. Ends when all have been told of. */
 export async function* endsOf(
   service: TaskService,
   ids: ReadonlySet<string>,
   signal: AbortSignal,
-): AsyncGenerator<Waited[]> {
+): AsyncGenerator<Ends> {
   const over = new AbortController()
   const stop = AbortSignal.any([signal, over.signal])
   const ended: Waited[] = []
-  let left = ids.size
+  let left = 0
   let failed: { error: unknown } | null = null
   let wake = () => {}
-  const waitFor = async (id: string) => {
+  /** Whether it is known how it ended. */
+  const look = async (id: string, timeoutMs: number | null): Promise<boolean> => {
     try {
-      const settled = await service.settled(id, null, stop)
+      const settled = await service.settled(id, timeoutMs, stop)
       if (settled) ended.push(waitedFor(id, settled))
+      return settled !== null
     } catch (error) {
       // Of one that is not there the others are no matter.
       if (error instanceof CurfewError && error.code === 'not_found') ended.push(missing(id, error))
       else failed ??= { error }
+      return true
     }
+  }
+  const waitFor = async (id: string) => {
+    await look(id, null)
     left--
     wake()
   }
   try {
-    yield []
-    for (const id of ids) void waitFor(id)
+    const looks = await Promise.all(Array.from(ids, async (id) => ((await look(id, 0)) ? [] : [id])))
+    const unsettled = looks.flat()
+    left = unsettled.length
+    for (const id of unsettled) void waitFor(id)
+    for (let untold = ended.length, looked = false; !(failed || looked); ) {
+      const ends = ended.splice(0, fitting(ended))
+      untold -= ends.length
+      looked = untold <= 0
+      yield { ends, looked }
+    }
     for (;;) {
       const somethingHappens = new Promise<void>((resolve) => {
         wake = resolve
       })
       if (failed) throw (failed as { error: unknown }).error
-      if (ended.length > 0) yield ended.splice(0, fitting(ended))
+      if (ended.length > 0) yield { ends: ended.splice(0, fitting(ended)), looked: true }
       else if (left > 0) await somethingHappens
       else return
     }
