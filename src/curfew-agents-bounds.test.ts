@@ -2,6 +2,7 @@
 import { expect } from 'vitest'
 import { onEachStoreAndResidence } from '../scripts/acceptance/residence.ts'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
+import { REVOKED } from './core/fixtures/revoked.ts'
 import type { AgentContext, StepHandle } from './curfew.ts'
 import { agent, CurfewError, RunFailed, TaskFailed, task } from './curfew.ts'
 
@@ -107,6 +108,19 @@ onEachStoreAndResidence('wrong arguments', (test, residents) => {
     const { failure } = await errorOf(handle.result(), TaskFailed)
     expect(failure).toMatchObject({ code: 'invalid_argument' })
     expect(failure.message).toContain('agent empty: any: the list is empty')
+  })
+
+  test('it fails also with what cannot be looked at', async ({ world }) => {
+    const odd = agent({
+      name: 'odd',
+      run: async () => {
+        throw REVOKED
+      },
+    })
+    const curfew = await world.open({ agents: [odd], residents })
+    const handle = await curfew.start(odd)
+    await world.clock.settle()
+    expect((await handle.view()).failure?.message).toMatch(/^what was thrown could not be read: /)
   })
 
   test('an output that cannot be kept fails the agent, one of a run the run', async ({ world }) => {

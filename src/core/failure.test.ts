@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { CurfewError } from './errors.ts'
 import { failureOf, HandlerError } from './failure.ts'
+import { REVOKED } from './fixtures/revoked.ts'
 import { MAX_FAILURE_TEXT } from './limits.ts'
 
 describe('failureOf', () => {
@@ -69,6 +70,7 @@ describe('failureOf', () => {
     const details = (value: unknown) => failureOf(Object.assign(new Error('x'), { details: value })).details
     expect(details(loop)).toMatch(/^details could not be kept: .*circular/)
     expect(details({ n: 10n })).toMatch(/^details could not be kept: /)
+    expect(details({ toJSON: () => fail(undefined) })).toBe('details could not be kept: undefined')
     expect(details({ fine: [1] })).toEqual({ fine: [1] })
     expect(JSON.stringify(details('y'.repeat(100_000))).length).toBeLessThan(MAX_FAILURE_TEXT + 100)
   })
@@ -85,7 +87,15 @@ describe('failureOf', () => {
         },
       }),
     ],
-    ['a text that throws', { toJSON: () => fail('json'), toString: () => fail('text') }],
+    [
+      'a text that throws',
+      { toJSON: () => fail(new Error('json')), toString: () => fail(new Error('text')) },
+    ],
+    ['a proxy that was revoked', REVOKED],
+    [
+      'a property that throws one',
+      Object.defineProperty(new Error('x'), 'code', { get: () => fail(REVOKED) }),
+    ],
   ]
   test.each(hostile)('%s still makes a failure', (_, thrown) => {
     const failure = failureOf(thrown)
@@ -114,6 +124,6 @@ function selfish(): unknown {
   return value
 }
 
-function fail(what: string): never {
-  throw new Error(what)
+function fail(thrown: unknown): never {
+  throw thrown
 }

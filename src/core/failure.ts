@@ -35,8 +35,17 @@ export function failureOf(thrown: unknown): Failure {
   try {
     return describe(thrown, 0)
   } catch (error) {
-    const message = `what was thrown could not be read: ${error instanceof Error ? error.message : typeof error}`
+    const message = `what was thrown could not be read: ${isThrown(error, Error) ? error.message : typeof error}`
     return { code: 'failed', message: cut(message), retryable: true }
+  }
+}
+
+/** `instanceof`, of what code of others threw: of a proxy that may throw, too. */
+export function isThrown<T>(thrown: unknown, type: abstract new (...args: never[]) => T): thrown is T {
+  try {
+    return thrown instanceof type
+  } catch {
+    return false
   }
 }
 
@@ -80,7 +89,7 @@ function storable(details: unknown): unknown {
     if (text === undefined || text.length > MAX_FAILURE_TEXT) return cut(String(text))
     return JSON.parse(text)
   } catch (error) {
-    return `details could not be kept: ${(error as Error).message}`
+    return `details could not be kept: ${failureOf(error).message}`
   }
 }
 

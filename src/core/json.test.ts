@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { CurfewError } from './errors.ts'
+import { REVOKED } from './fixtures/revoked.ts'
 import { checkJsonText, decodeJson, encodeJson } from './json.ts'
 
 function refusal(value: unknown, maxBytes?: number): CurfewError {
@@ -86,6 +87,14 @@ describe('what is refused', () => {
     }
   })
 
+  test('what throws while it is written, whatever it throws', () => {
+    for (const thrown of [undefined, 'no', new Error('no'), REVOKED]) {
+      const value = { toJSON: () => fail(thrown) }
+      expect(refusal(value)).toMatchObject({ code: 'invalid_json' })
+      expect(refusal({ a: [value] }).message).toMatch(/^output cannot be kept: /)
+    }
+  })
+
   test('a cycle', () => {
     const loop: Record<string, unknown> = {}
     loop.self = { loop }
@@ -133,3 +142,7 @@ describe('what is refused', () => {
     expect(decodeJson(encodeJson(value, 'output'))).toEqual(value)
   })
 })
+
+function fail(thrown: unknown): never {
+  throw thrown
+}

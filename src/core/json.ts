@@ -3,6 +3,7 @@
  * Payloads are kept as text that no database parses, so escaped NULs and surrogates are safe in them.
  */
 import { CurfewError } from './errors.ts'
+import { failureOf } from './failure.ts'
 import { MAX_DEPTH, MAX_PAYLOAD_BYTES } from './limits.ts'
 
 /** Encodes, or throws `invalid_json` / `too_big` with the place in the value. `undefined` becomes `null`. */
@@ -11,8 +12,8 @@ export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_
   let text: string | undefined
   try {
     text = JSON.stringify(value)
-  } catch (error) {
-    throw invalid(what, '', (error as Error).message)
+  } catch (thrown) {
+    throw invalid(what, '', failureOf(thrown).message)
   }
   if (text === undefined) throw invalid(what, '', `a ${typeof value} is not JSON`)
   refuseBytes(text, what, maxBytes)

@@ -2,7 +2,7 @@
 import type { JournalResult } from '../core/agent-journal.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
-import { failureOf } from '../core/failure.ts'
+import { failureOf, isThrown } from '../core/failure.ts'
 import { decodeJson } from '../core/json.ts'
 import { MAX_STEPS } from '../core/limits.ts'
 import type { EndsAs } from '../core/states.ts'
@@ -56,10 +56,10 @@ export function thrownEnd(
   thrown: unknown,
   isStopped: boolean,
 ): { type: 'threw'; failure: Failure; stopped: boolean; endsAs?: EndsAs } {
-  if (thrown instanceof RunEnded) {
+  if (isThrown(thrown, RunEnded)) {
     return { type: 'threw', failure: thrown.failure, stopped: false, endsAs: thrown.endsAs }
   }
-  const stopped = isStopped && (thrown instanceof Stopped || thrown instanceof TaskCancelled)
+  const stopped = isStopped && (isThrown(thrown, Stopped) || isThrown(thrown, TaskCancelled))
   return { type: 'threw', failure: failureOf(thrown), stopped }
 }
 

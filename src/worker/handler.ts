@@ -1,7 +1,7 @@
 /** One handler run, from the input's text to an end that can be stored: the same inline and in a process. */
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
-import { failureOf } from '../core/failure.ts'
+import { failureOf, isThrown } from '../core/failure.ts'
 import { decodeJson, encodeJson } from '../core/json.ts'
 import { parseInput } from '../definitions/input-schema.ts'
 import type { TaskDefinition } from '../definitions/task.ts'
@@ -26,7 +26,7 @@ export async function runHandler(
       input = await parseInput(definition.kind, definition.name, definition.schema, input)
     } catch (thrown) {
       // The schema's own code may fail for a passing reason; an input that does not fit never will.
-      const invalid = thrown instanceof CurfewError && thrown.code === 'invalid_input'
+      const invalid = isThrown(thrown, CurfewError) && thrown.code === 'invalid_input'
       return failed(thrown, invalid ? { retryable: false, details: thrown.fields.issues } : {})
     }
   }

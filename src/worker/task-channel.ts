@@ -107,6 +107,6 @@ function plain(fields: object): object {
       }),
     ) as object
   } catch (error) {
-    return { unreadableFields: (error as Error).message }
+    return { unreadableFields: failureOf(error).message }
   }
 }
