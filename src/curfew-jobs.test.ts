@@ -278,6 +278,7 @@ onEachStore('jobs', (test) => {
     const again = await curfew.submit(jobOf(work, [['a']]), { key: 'today' })
     expect([again.id, again.existing, first.existing]).toEqual([first.id, true, false])
     expect(did.filter((what) => what === 'a starts')).toHaveLength(1)
+    expect(await first.view()).toMatchObject({ key: 'today' })
     const other = curfew.submit(jobOf(work, [['b']]), { key: 'today' })
     expect(await errorOf(other, CurfewError)).toMatchObject({
       code: 'key_conflict',

@@ -2,7 +2,7 @@
 import { formatDuration } from '../core/duration.ts'
 import type { ExtensionState } from '../core/extension.ts'
 import type { Failure } from '../core/failure.ts'
-import { ownLimit, workKind, workName } from '../core/own-work.ts'
+import { callersKey, ownLimit, workKind, workName } from '../core/own-work.ts'
 import type { AttemptStatus, Progress, TimeoutKind } from '../core/states.ts'
 import { isEnded, TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
@@ -47,7 +47,7 @@ export function taskView(row: TaskRow) {
     title: row.title,
     queue: row.queue,
     priority: row.priority,
-    key: row.key,
+    key: callersKey(row.title, row.key),
     status: row.status,
     settled: row.settledAt !== null,
     parked: row.parked,
