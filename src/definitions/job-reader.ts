@@ -72,8 +72,15 @@ function readJobWorkflow(field: Field, uses: UsedDefinitions, registry: Registry
     runIfField.warning('no_effect', `has no effect without ${field.source.spell('dependsOn')}`)
   }
   fields.end({ [field.source.spell('stuckAfter')]: 'the job', [field.source.spell('failFast')]: 'the job' })
-  if (id === null || !work) return null
-  return { id, ...work, ...(input !== undefined && { input }), dependsOn, runIf }
+  if (id === null) return null
+  // One whose work cannot be read is there all the same, for those that depend on it.
+  return {
+    id,
+    ...(work ?? { kind: 'task', name: '' }),
+    ...(input !== undefined && { input }),
+    dependsOn,
+    runIf,
+  }
 }
 
 function readDependencies(field: Field | null): string[] {

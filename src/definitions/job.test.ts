@@ -115,6 +115,11 @@ describe('a problem of a job', () => {
     ['a negative timeout', 'timeout: -5s\nworkflows: [{ id: a, task: t }]', ['1 error invalid_duration']],
     ['NaN', 'timeout_seconds: .nan\nworkflows: [{ id: a, task: t }]', ['1 error invalid_value']],
     ['unknown', 'workflows:\n- { id: a, task: t, depends_on: [b] }', ['2 error unknown_workflow']],
+    [
+      'one that was not read is there all the same',
+      'workflows:\n- { id: a, tsak: t }\n- { id: b, task: t, depends_on: a }',
+      ['2 error invalid_value', '2 error unknown_key'],
+    ],
     ['duplicate ids', 'workflows:\n- { id: a, task: t }\n- { id: a, task: t }', ['3 error duplicate_id']],
     [
       'duplicate names',

@@ -37,6 +37,7 @@ describe('a problem is found, with its place', () => {
       ],
     ],
     ['no nodes', 'name: w\nnodes: []', [['[', '!no_nodes']]],
+    ['nodes that cannot be read', 'name: w\nnodes: [5]', [['5', '!invalid_value']]],
     ['a node without id', 'name: w\nnodes: [{ action_id: a }, { id: b }]', [['{', '!missing_key']]],
     ['an id that is no text', 'name: w\nnodes: [{ id: 5 }, { id: b }]', [['5', '!invalid_value']]],
     ['an unsafe id', 'name: w\nnodes: [{ id: __proto__ }, { id: b }]', [['__proto__', '!invalid_name']]],
@@ -80,7 +81,7 @@ describe('a problem is found, with its place', () => {
     ],
     [
       'an action of no known kind',
-      `name: w\nactions: { x: { kind: htp_request } }\nnodes: [{ id: a, action_id: x }]`,
+      `name: w\nactions: { x: { kind: htp_request }, y: { kind: task } }\nnodes: [{ id: a, action_id: x }, { id: b, action_id: y }]\ntransitions: [{ from: a, to: b }]`,
       [['htp_request', '!invalid_value']],
     ],
     [

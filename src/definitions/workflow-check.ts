@@ -16,7 +16,9 @@ import { branchCount, findCycle, workflowShape } from './workflow-shape.ts'
  */
 export function checkWorkflow(model: WorkflowModel, places: Places, known: Registry): void {
   if (model.nodes.length === 0) {
-    places.root.at('nodes').problem('no_nodes', 'a workflow needs at least one node')
+    const field = places.root.at('nodes')
+    const isEmpty = !Array.isArray(field.value) || field.value.length === 0
+    if (isEmpty) field.problem('no_nodes', 'a workflow needs at least one node')
     return
   }
   checkIds(model, places)
@@ -46,8 +48,9 @@ function checkIds(model: WorkflowModel, places: Places): void {
     duplicate(transitions, transition.id, places.of(transition), 'transition')
   }
   const declared = Object.keys(model.actions).filter((id) => places.of(model.actions[id]!) !== places.root)
+  const written = Object(places.root.at('actions').value) as object // also those that could not be read
   for (const node of model.nodes) {
-    if (node.actionId === null || declared.includes(node.actionId)) continue
+    if (node.actionId === null || Object.hasOwn(written, node.actionId)) continue
     // It may be a registered task; but one letter beside a declared action it hardly is.
     const suggestion = didYouMean(node.actionId, declared)
     if (!suggestion) continue
