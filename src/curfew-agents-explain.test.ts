@@ -90,6 +90,38 @@ onEachStoreAndResidence('what an agent tells about itself', (test, residents) =>
     expect((await handle.explain()).waits).toEqual([])
   })
 
+  test('explain: what was stopped is waited for until its clean-up or its grace is over', async ({
+    world,
+  }) => {
+    const { clock } = world
+    const deaf = task({ name: 'deaf', timeout: '1m', grace: '3s', run: () => clock.sleep('1h') })
+    const child = agent({
+      name: 'child',
+      timeout: '1m',
+      cleanup: '5m',
+      run: async (_: null, ctx) => {
+        try {
+          await ctx.sleep('1h')
+        } finally {
+          await ctx.sleep('2m')
+        }
+      },
+    })
+    const waits = agent({
+      name: 'waits',
+      run: async (_: null, ctx) => ctx.allSettled([ctx.schedule(deaf), ctx.child(child, null)]),
+    })
+    const curfew = await world.open({ tasks: [deaf], agents: [waits, child], residents })
+    const start = world.now
+    const handle = await curfew.start(waits, null)
+    await clock.advance('61s')
+    expect((await handle.explain()).waits).toMatchObject([
+      { name: 'deaf', status: 'timed_out', until: start + 65_000 },
+      { name: 'child', status: 'timed_out', until: start + 360_000 },
+    ])
+    await clock.advance('1h')
+  })
+
   test('explain: its limit, where it was set, and one sentence for each way to end', async ({ world }) => {
     const { clock } = world
     const works = agent({

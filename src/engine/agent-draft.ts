@@ -20,7 +20,11 @@ export function codeAlive(row: TaskRow): boolean {
 }
 
 /** A cancel does not disarm the deadline: it ends the clean-up, too. */
-export function hasUntil({ status, stopBoundAt, deadlineAt }: TaskRow): number | null {
+export function hasUntil({
+  status,
+  stopBoundAt,
+  deadlineAt,
+}: Pick<TaskRow, 'status' | 'stopBoundAt' | 'deadlineAt'>): number | null {
   if (stopBoundAt === null || isEnded(status)) return stopBoundAt ?? deadlineAt
   return Math.min(stopBoundAt, deadlineAt ?? Infinity)
 }

@@ -3,15 +3,17 @@ import { inRanges } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
 import { WORKFLOW, workKind, workName } from '../core/own-work.ts'
+import { isEnded } from '../core/states.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { hasUntil } from './agent-draft.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
 import { limitViews, parsed } from './task-view.ts'
 
 export type WaitedFor = Pick<
   TaskRow,
-  'id' | 'kind' | 'name' | 'title' | 'policy' | 'step' | 'status' | 'createdAt' | 'deadlineAt'
+  'id' | 'kind' | 'name' | 'title' | 'policy' | 'step' | 'status' | 'createdAt' | 'deadlineAt' | 'stopBoundAt'
 >
 
 /** Of what an agent waits for. */
@@ -74,13 +76,19 @@ function waitViews(stored: AgentWaits, open: readonly WaitedFor[], createdAt: nu
       name: workName(work),
       status: work.status,
       since: Math.max(work.createdAt, since),
-      until: work.deadlineAt,
+      until: waitedUntil(work),
     })),
     ...signals,
     ...stored.timers
       .filter(([step]) => !named.has(step))
       .map(([, at]) => ({ what: 'time' as const, id: null, name: null, status: null, since, until: at })),
   ]
+}
+
+/** One that was stopped has its clean-up or its grace left, whatever its deadline was. */
+function waitedUntil({ status, deadlineAt, stopBoundAt }: WaitedFor): number | null {
+  if (status === 'pending' || status === 'running') return deadlineAt
+  return isEnded(status) ? stopBoundAt : hasUntil({ status, deadlineAt, stopBoundAt })
 }
 
 type Views = ReturnType<typeof waitViews>

@@ -292,7 +292,16 @@ export class AgentStatements {
   ): Statement<
     Pick<
       TaskRow,
-      'id' | 'kind' | 'name' | 'title' | 'policy' | 'step' | 'status' | 'createdAt' | 'deadlineAt'
+      | 'id'
+      | 'kind'
+      | 'name'
+      | 'title'
+      | 'policy'
+      | 'step'
+      | 'status'
+      | 'createdAt'
+      | 'deadlineAt'
+      | 'stopBoundAt'
     >
   > {
     const fields = [
@@ -305,6 +314,7 @@ export class AgentStatements {
       'status',
       'createdAt',
       'deadlineAt',
+      'stopBoundAt',
     ] as const
     return {
       sql: `select ${selectList(fields, 't')} from ${this.#d.s}tasks t
