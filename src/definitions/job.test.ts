@@ -104,6 +104,15 @@ workflows:
   })
 })
 
+test('an input is kept as JSON, as that of a task is', () => {
+  const input = { at: new Date(0), urls: [new URL('https://example.org')], left: undefined }
+  const { model } = job({ workflows: [{ id: 'a', task: 'show', input }] })
+  expect(model.workflows[0]?.input).toEqual({
+    at: '1970-01-01T00:00:00.000Z',
+    urls: ['https://example.org/'],
+  })
+})
+
 describe('a problem of a job', () => {
   const codes = (text: string) =>
     validateJob(text).problems.map(({ code, line, severity }) => `${line} ${severity} ${code}`)

@@ -70,6 +70,8 @@ export function readJson(field: Field, depth = 0): unknown {
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return value
   if (typeof value === 'number') return Number.isFinite(value) ? value : notJson(field)
   if (typeof value !== 'object') return notJson(field)
+  const { toJSON } = value as { toJSON?: unknown }
+  if (typeof toJSON === 'function') return readJson(field.with(toJSON.call(value)), depth + 1) // such as a Date
   if (Array.isArray(value)) return value.map((_, i) => readJson(field.child(i), depth + 1) ?? null)
   const object: Record<string, unknown> = {}
   for (const [name, entry] of field.object()?.entries(Infinity) ?? []) {
