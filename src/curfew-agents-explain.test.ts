@@ -90,6 +90,30 @@ onEachStoreAndResidence('what an agent tells about itself', (test, residents) =>
     expect((await handle.explain()).waits).toEqual([])
   })
 
+  test('explain: a deadline that ends the clean-up is in force, one that comes after it is not', async ({
+    world,
+  }) => {
+    const cleans = (cleanup: string) =>
+      agent({
+        name: `cleans-${cleanup}`,
+        timeout: '1m',
+        cleanup,
+        run: async (_: null, ctx) => ctx.sleep('1h').finally(() => ctx.sleep('1h')),
+      })
+    const agents = [cleans('10m'), cleans('10s')]
+    const curfew = await world.open({ agents, residents })
+    const handles = await Promise.all(agents.map((one) => curfew.start(one, null)))
+    await world.clock.advance('30s')
+    for (const handle of handles) await handle.cancel()
+    await world.clock.advance('5s')
+    const [late, early] = await Promise.all(handles.map((handle) => handle.explain()))
+    expect(late?.limits).toMatchObject([{ kind: 'agent', remainingMs: 25_000, active: true, binding: true }])
+    expect(late?.binding).toMatchObject({ kind: 'agent', remainingMs: 25_000 })
+    expect(early?.limits).toMatchObject([{ remainingMs: null, active: false, binding: false }])
+    expect(early?.binding).toBeNull()
+    await world.clock.advance('1m')
+  })
+
   test('explain: what was stopped is waited for until its clean-up or its grace is over', async ({
     world,
   }) => {

@@ -3,7 +3,8 @@ import { workName } from '../core/own-work.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { explainAgent } from './agent-view.ts'
-import { activeLimits } from './task-limits.ts'
+import type { ActiveLimit } from './task-limits.ts'
+import { limitsInForce } from './task-limits.ts'
 import { explainTask } from './task-view.ts'
 
 /** Of what is below one piece of work. */
@@ -12,7 +13,7 @@ export const MAX_EXPLAINED = 500
 interface Binding {
   id: string
   name: string
-  kind: ReturnType<typeof activeLimits>[number]['kind']
+  kind: ActiveLimit['kind']
   deadlineAt: number
   remainingMs: number
 }
@@ -53,7 +54,7 @@ function explained(
 
 /** Whichever ends first: what binds already, or a limit of this one. */
 function earlier(binding: Binding | null, row: TaskRow, now: number): Binding | null {
-  const limits = activeLimits(row, readablePolicy(row.policy))
+  const limits = limitsInForce(row, readablePolicy(row.policy))
   return limits.reduce<Binding | null>((first, { kind, deadlineAt }) => {
     if (first !== null && first.deadlineAt <= deadlineAt) return first
     return { id: row.id, name: workName(row), kind, deadlineAt, remainingMs: Math.max(0, deadlineAt - now) }

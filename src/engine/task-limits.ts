@@ -51,6 +51,13 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
   return limits
 }
 
+/** As they are shown: a cancel does not disarm the deadline of an agent, which may end its clean-up. */
+export function limitsInForce(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
+  const { status, deadlineAt, stopBoundAt } = row
+  const endsCleanup = status === 'cancelling' && (deadlineAt ?? Infinity) < (stopBoundAt ?? -Infinity)
+  return activeLimits(endsCleanup ? { ...row, status: 'running' } : row, policy)
+}
+
 /** Of an attempt that says itself how long it may go on. */
 function notedMs({ attemptDeadlineAt, startedAt }: TaskRow): number | null {
   return attemptDeadlineAt === null || startedAt === null ? null : attemptDeadlineAt - startedAt

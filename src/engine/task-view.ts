@@ -11,7 +11,7 @@ import { policyWarnings } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
-import { activeLimits } from './task-limits.ts'
+import { limitsInForce } from './task-limits.ts'
 
 function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | null {
   return kind === null ? null : policy[LIMITS[kind].field]
@@ -180,7 +180,7 @@ export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: 
 
 /** Every limit that was set, and which of those in force ends first. */
 export function limitViews(row: TaskRow, policy: TaskPolicy, now: number) {
-  const active = activeLimits(row, policy)
+  const active = limitsInForce(row, policy)
   const binding = active.reduce<(typeof active)[number] | null>(
     (first, limit) => (first === null || limit.deadlineAt < first.deadlineAt ? limit : first),
     null,
