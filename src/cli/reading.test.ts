@@ -2,6 +2,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { agent, Curfew, task } from '../curfew.ts'
 import type { FilledStore } from './fixtures/store.ts'
 import { fillStore } from './fixtures/store.ts'
 import { curfew } from './fixtures/test-io.ts'
@@ -244,6 +245,22 @@ describe('timeouts list', () => {
   test('of one piece of work includes what is below it', async () => {
     const { limits } = (await document('timeouts', 'list', ids.job)) as { limits: { name: string }[] }
     expect(limits.map(({ name }) => name).toSorted()).toEqual(['ask', 'nightly'])
+  })
+
+  test('also of what is open below work that has ended', async () => {
+    const later = task({ name: 'later', timeout: '2h', run: () => 1 })
+    const leaves = agent({
+      name: 'leaves',
+      run: async (_: null, ctx) => ctx.schedule(later, null, { delay: '1h', detached: true }).id,
+    })
+    const engine = await Curfew.open({
+      ...{ store: path.join(cwd, 'left.db'), listen: false, agents: [leaves] },
+    })
+    const id = await engine
+      .start(leaves, null)
+      .then((handle) => handle.result())
+      .finally(() => engine.close())
+    expect(await document('timeouts', 'list', '--store', 'left.db')).toMatchObject({ limits: [{ id }] })
   })
 
   test('--limit says how many are left out', async () => {

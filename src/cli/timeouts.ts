@@ -93,9 +93,11 @@ function extendCommand(io: Io): Command {
   })
 }
 
-/** Everything that is open and has nothing above it, with what is below. */
+/** Everything that is open and has nothing open above it, with what is below. */
 async function explainOpen(client: Client): Promise<{ explained: Explanation[]; more: boolean }> {
-  const roots: TaskView[] = []
+  const open: Pick<TaskView, 'id' | 'parentId'>[] = []
+  const ids = new Set<string>()
+  let uppermost = 0
   let cursor: string | null = null
   do {
     const page: { tasks: TaskView[]; cursor: string | null } = await client.list({
@@ -103,9 +105,15 @@ async function explainOpen(client: Client): Promise<{ explained: Explanation[]; 
       limit: MAX_PAGE,
       ...(cursor !== null && { cursor }),
     })
-    roots.push(...page.tasks.filter(({ parentId }) => parentId === null))
+    for (const { id, parentId } of page.tasks) {
+      open.push({ id, parentId })
+      ids.add(id)
+      if (parentId === null) uppermost++
+    }
     cursor = page.cursor
-  } while (cursor !== null && roots.length < MAX_ROOTS)
+  } while (cursor !== null && uppermost < MAX_ROOTS)
+  // Detached work, and that of a clean-up, goes on below what has ended.
+  const roots = open.filter(({ parentId }) => parentId === null || !ids.has(parentId))
   const more = cursor !== null || roots.length > MAX_ROOTS
   const explained: Explanation[] = []
   for (let i = 0; i < Math.min(roots.length, MAX_ROOTS); i += AT_A_TIME) {
