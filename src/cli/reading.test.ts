@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { agent, Curfew, task } from '../curfew.ts'
+import { agent, Curfew, job, task, workflow } from '../curfew.ts'
 import type { FilledStore } from './fixtures/store.ts'
 import { fillStore } from './fixtures/store.ts'
 import { curfew } from './fixtures/test-io.ts'
@@ -261,6 +261,53 @@ describe('timeouts list', () => {
       .then((handle) => handle.result())
       .finally(() => engine.close())
     expect(await document('timeouts', 'list', '--store', 'left.db')).toMatchObject({ limits: [{ id }] })
+  })
+
+  test('also of joins, wherever their workflow runs, with a timeout or without', async () => {
+    const go = task({ name: 'go', run: () => 1 })
+    const later = task({ name: 'later', run: () => 1 })
+    const joins = workflow({
+      name: 'joins',
+      timeout: null,
+      actions: { go, later },
+      nodes: [
+        { id: 'start' },
+        { id: 'go', actionId: 'go' },
+        { id: 'later', actionId: 'later' },
+        { id: 'end' },
+      ],
+      transitions: [
+        { from: 'start', to: 'go', siblingGroup: 'both' },
+        { from: 'start', to: 'later', siblingGroup: 'both' },
+        {
+          id: 'a',
+          from: 'go',
+          to: 'end',
+          synchronization: { strategy: 'all', siblingGroup: 'both', timeout: '1h' },
+        },
+        {
+          id: 'b',
+          from: 'later',
+          to: 'end',
+          synchronization: { strategy: 'all', siblingGroup: 'both', timeout: '1h' },
+        },
+      ],
+    })
+    const store = path.join(cwd, 'joins.db')
+    const engine = await Curfew.open({ store, listen: false, tasks: [go], workflows: [] })
+    try {
+      const handle = await engine.submit(job({ workflows: [{ id: 'inner', workflow: joins }] }))
+      const waits = async () => {
+        const [inner] = await handle.workflows()
+        return inner?.runId ? (await engine.workflow(inner.runId).run()).joins[0]?.deadlineAt : null
+      }
+      while (!(await waits())) await handle.view()
+    } finally {
+      await engine.close()
+    }
+    expect(await document('timeouts', 'list', '--store', 'joins.db')).toMatchObject({
+      limits: [{ name: 'joins', title: 'inner', kind: 'synchronization', option: 'a', timeoutMs: 3_600_000 }],
+    })
   })
 
   test('--limit says how many are left out', async () => {

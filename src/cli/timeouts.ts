@@ -4,6 +4,7 @@ import type { Client } from '../client/client.ts'
 import { formatDuration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_PAGE } from '../core/limits.ts'
+import { isEnded } from '../core/states.ts'
 import type { Explanation, TaskView } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import { withEngine } from './find-engine.ts'
@@ -63,7 +64,9 @@ Examples:
         id === undefined
           ? await explainOpen(client)
           : { explained: [await handleOf(client, id).explain()], more: false }
-      const all = explained.flatMap(limitsOf).toSorted((a, b) => a.deadlineAt - b.deadlineAt)
+      const own = explained.flatMap(limitsOf)
+      const joins = await joinsOf(client, explained.flatMap(openWorkflows), nowBy(io, own))
+      const all = [...own, ...joins].toSorted((a, b) => a.deadlineAt - b.deadlineAt)
       const limits = all.slice(0, limit)
       if (flags.json) return printJson(io, { limits, total: all.length })
       if (limits.length === 0) io.stderr.write('No limit is in force.\n')
@@ -117,41 +120,56 @@ async function explainOpen(client: Client): Promise<{ explained: Explanation[]; 
   const more = cursor !== null || roots.length > MAX_ROOTS
   const explained: Explanation[] = []
   for (let i = 0; i < Math.min(roots.length, MAX_ROOTS); i += AT_A_TIME) {
-    const some = roots.slice(i, i + AT_A_TIME).map(({ id }) => explainIfThere(client, id))
+    const some = roots.slice(i, i + AT_A_TIME).map(({ id }) => ifThere(() => handleOf(client, id).explain()))
     explained.push(...(await Promise.all(some)).flat())
   }
   return { explained, more }
 }
 
 /** It may have been removed meanwhile. */
-async function explainIfThere(client: Client, id: string): Promise<Explanation[]> {
+async function ifThere<T>(read: () => Promise<T>): Promise<T[]> {
   try {
-    return [await handleOf(client, id).explain()]
+    return [await read()]
   } catch (error) {
     if (error instanceof CurfewError && error.code === 'not_found') return []
     throw error
   }
 }
 
-function limitsOf({ id, name, title, limits, waits, below }: Explanation): LimitLine[] {
+function limitsOf({ id, name, title, limits, below }: Explanation): LimitLine[] {
   const own = limits.flatMap((limit) => {
     const { kind, option, timeoutMs, setBy, deadlineAt, remainingMs, active } = limit
     if (!active || deadlineAt === null || remainingMs === null) return []
     return [{ id, name, title, kind, option, timeoutMs, setBy, deadlineAt, remainingMs }]
   })
-  return [...own, ...joinsOf({ id, name, title, limits, waits }), ...below.flatMap(limitsOf)]
+  return [...own, ...below.flatMap(limitsOf)]
 }
 
-/** What a join waits for its branches is a limit too; how long it was set to stands with the run. */
-function joinsOf(of: Pick<Explanation, 'id' | 'name' | 'title' | 'limits' | 'waits'>): LimitLine[] {
-  const { id, title } = of
-  const known = of.limits.find(({ deadlineAt, remainingMs }) => deadlineAt !== null && remainingMs !== null)
-  const now = known ? (known.deadlineAt ?? 0) - (known.remainingMs ?? 0) : null
-  return of.waits.flatMap(({ what, name, until }) => {
-    if (what !== 'join' || until === null || now === null) return []
-    const join = { kind: 'synchronization', option: name ?? 'join', timeoutMs: null, setBy: 'transition' }
-    return [{ id, name: of.name, title, ...join, deadlineAt: until, remainingMs: until - now }]
-  })
+function openWorkflows(work: Explanation): Explanation[] {
+  const isOpen = work.kind === 'workflow' && !isEnded(work.status)
+  return [...(isOpen ? [work] : []), ...work.below.flatMap(openWorkflows)]
+}
+
+/** On the clock of the store, if a limit tells what it says. */
+function nowBy(io: Io, [known]: readonly LimitLine[]): number {
+  return known ? known.deadlineAt - known.remainingMs : io.clock.wall()
+}
+
+/** What a join waits for its branches is a limit too, and stands with its run. */
+async function joinsOf(client: Client, workflows: readonly Explanation[], now: number): Promise<LimitLine[]> {
+  const lines: LimitLine[] = []
+  for (let i = 0; i < workflows.length; i += AT_A_TIME) {
+    const some = workflows.slice(i, i + AT_A_TIME).map(async ({ id, name, title }) => {
+      const [run] = await ifThere(() => client.workflow(id).run())
+      return (run?.joins ?? []).flatMap(({ transition, timeoutMs, deadlineAt, arrived, fired }) => {
+        if (deadlineAt === null || arrived === 0 || fired) return []
+        const join = { kind: 'synchronization', option: transition, timeoutMs, setBy: 'transition' }
+        return [{ id, name, title, ...join, deadlineAt, remainingMs: deadlineAt - now }]
+      })
+    })
+    lines.push(...(await Promise.all(some)).flat())
+  }
+  return lines
 }
 
 function limitLines(io: Io, limits: readonly LimitLine[]): string[] {
