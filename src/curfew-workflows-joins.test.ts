@@ -299,6 +299,18 @@ onEachStore('joins', (test, kind) => {
     await expectReplay(world, handle)
   })
 
+  test('branches that max_parallel holds back are expected, too', async ({ world }) => {
+    const definition = define(
+      'nodes: [{ id: start }, { id: read, action_id: work, input: branch.item }, { id: end }]',
+      'transitions:',
+      '  - { id: fan, from: start, to: read, foreach: { collection: input }, max_parallel: 1 }',
+      '  - { id: join, from: read, to: end, synchronization: { strategy: all, sibling_group: fan } }',
+    )
+    const handle = await start(world, definition, [{ ms: 100 }, { ms: 100 }, { ms: 100 }])
+    await world.clock.advance(100)
+    expect((await handle.run()).joins).toMatchObject([{ arrived: 1, expected: 3 }])
+  })
+
   test('J12: all matches of the first tier that has one; the next tier, also when a loop is over', async ({
     world,
   }) => {

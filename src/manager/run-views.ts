@@ -141,7 +141,7 @@ export function* runView(statements: Statements, row: TaskRow): Work<RunView> {
       return {
         transition: join.transition.id,
         group: scope.group,
-        expected: scope.branches.length,
+        expected: scope.total,
         arrived: join.arrived.size,
         fired: join.fired,
         timeoutMs: join.timeoutMs,
