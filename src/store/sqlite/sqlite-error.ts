@@ -4,6 +4,9 @@ import { StoreError } from '../store-error.ts'
 const SQLITE_BUSY = 5
 const SQLITE_READONLY = 8
 const SQLITE_IOERR = 10
+const SQLITE_IOERR_LOCK = 3_850
+/** To open, to lengthen and to map the file of the shared memory: there may be no space for it. */
+const SQLITE_IOERR_SHARED = [4_618, 4_874, 5_386]
 const SQLITE_CORRUPT = 11
 const SQLITE_FULL = 13
 const SQLITE_CANTOPEN = 14
@@ -15,7 +18,15 @@ export function isBusy(error: unknown): boolean {
 
 /** The file or one beside it: not readable, or not to be made. */
 export function isCannotOpen(error: unknown): boolean {
-  return [SQLITE_READONLY, SQLITE_CANTOPEN].includes(primaryCode(error))
+  return (
+    [SQLITE_READONLY, SQLITE_CANTOPEN].includes(primaryCode(error)) ||
+    SQLITE_IOERR_SHARED.includes(errorCode(error))
+  )
+}
+
+/** Of a file that is read-only, or on a file system without locks. */
+export function isCannotLock(error: unknown): boolean {
+  return errorCode(error) === SQLITE_IOERR_LOCK
 }
 
 export function sqliteError(error: unknown, where: string): StoreError {
@@ -42,5 +53,9 @@ export function sqliteError(error: unknown, where: string): StoreError {
 }
 
 function primaryCode(error: unknown): number {
-  return ((error as { errcode?: number }).errcode ?? 0) & 0xff
+  return errorCode(error) & 0xff
+}
+
+function errorCode(error: unknown): number {
+  return (error as { errcode?: number }).errcode ?? 0
 }

@@ -144,7 +144,7 @@ export class SqliteReader implements ReadStore {
     }
     if (isCannotOpen(error)) {
       return new StoreError('store_unavailable', `cannot read the store ${this.#file}: ${error.message}`, {
-        hint: 'It must be readable. If its last process was killed, its folder must be writable too: SQLite reads a log only with a file beside it.',
+        hint: 'It must be readable. If its last process was killed, its folder must be writable too, with space left: SQLite reads a log only with a file beside it.',
         cause: error,
       })
     }

@@ -167,6 +167,14 @@ describe('the lock', () => {
 })
 
 describe('trouble', () => {
+  test('a file that cannot be written is told as such, not as a disk that is damaged', async () => {
+    await close(open())
+    expect(refusal(`file:${file}?mode=ro`)).toMatchObject({
+      code: 'store_unavailable',
+      message: expect.stringMatching(/cannot be locked\n.*must be writable/),
+    })
+  })
+
   test('a full disk rolls back and says so; once there is space it goes on', async () => {
     const store = open()
     const pages = Number(await value(store, 'pragma page_count'))

@@ -14,7 +14,7 @@ import type { Store } from '../store.ts'
 import { StoreError } from '../store-error.ts'
 import type { FileLock } from './file-lock.ts'
 import { lockedBy, writeFileLock } from './file-lock.ts'
-import { isBusy, sqliteError } from './sqlite-error.ts'
+import { isBusy, isCannotLock, sqliteError } from './sqlite-error.ts'
 import { StatementRunner } from './statement-runner.ts'
 
 /** Older versions can corrupt the write-ahead log. */
@@ -63,6 +63,7 @@ export class SqliteStore implements Store {
     } catch (error) {
       database.close()
       if (error instanceof StoreError) throw error
+      if (isCannotLock(error)) throw cannotLock(file, error)
       throw isBusy(error) ? lockedBy(file) : sqliteError(error, file)
     }
   }
@@ -114,6 +115,13 @@ export class SqliteStore implements Store {
     if (fault.code === 'store_failed') this.#broken = fault
     return fault
   }
+}
+
+function cannotLock(file: string, cause: unknown): StoreError {
+  return new StoreError('store_unavailable', `the store ${file} cannot be locked`, {
+    hint: 'The file and its folder must be writable, on a file system that has locks.',
+    cause,
+  })
 }
 
 export function refuseOldSqlite(version: string): void {
