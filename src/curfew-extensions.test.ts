@@ -157,6 +157,9 @@ onEachStore('extensions', (test) => {
     await clock.advance('1h')
     expect(await errorOf(evicted.result(), TaskTimedOut)).toMatchObject({ kind: 'stuck', attempts: 1 })
     expect(await evicted.view()).toMatchObject({ endedAt: start + 4_000 })
+    expect((await evicted.explain()).summary).toBe(
+      'timed out: it was given no more time (the attempt was stopped by its signal)',
+    )
     expect(await cleared.result()).toBe('through')
   })
 
@@ -364,6 +367,7 @@ onEachStore('extensions', (test) => {
     await clock.advance('40s')
     const end = (await handle.events()).find(({ type }) => type === 'task_timed_out')
     expect(end).toMatchObject({ kind: 'stuck', deadlineAt: start + 10_000, timeoutMs: 10_000 })
+    expect((await handle.explain()).summary).toMatch(/^timed out: it was given no more time/)
   })
 
   test('what an operator gave is not taken back by the next sign of life', async ({ world }) => {

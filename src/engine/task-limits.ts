@@ -58,6 +58,11 @@ export function limitsInForce(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
   return activeLimits(endsCleanup ? { ...row, status: 'running' } : row, policy)
 }
 
+/** Of one that is stuck: it was denied more time, before any `stuckAfter` was over. */
+export function wasDenied({ exhaustedDeadlineAt, stuckDeadlineAt }: TaskRow): boolean {
+  return (exhaustedDeadlineAt ?? Infinity) < (stuckDeadlineAt ?? Infinity)
+}
+
 /** Of an attempt that says itself how long it may go on. */
 function notedMs({ attemptDeadlineAt, startedAt }: TaskRow): number | null {
   return attemptDeadlineAt === null || startedAt === null ? null : attemptDeadlineAt - startedAt

@@ -10,7 +10,7 @@ import type { TaskDraft } from './task-draft.ts'
 import { RECEIPT_MS, timeoutReason } from './task-draft.ts'
 
 import type { ActiveLimit } from './task-limits.ts'
-import { activeLimits, startsAt, warningAt } from './task-limits.ts'
+import { activeLimits, startsAt, warningAt, wasDenied } from './task-limits.ts'
 
 /** Attempts lost in a row that are repeated; one more and something about the task kills its workers. */
 const MOST_LOSSES = 3
@@ -95,10 +95,9 @@ function endTimedOut(draft: TaskDraft): void {
   const limits: Partial<Record<TimeoutKind, [number | null, number | null]>> = {
     execution: [row.attemptDeadlineAt, policy.attemptTimeoutMs],
     heartbeat: [row.heartbeatDeadlineAt, policy.heartbeatTimeoutMs],
-    stuck:
-      (row.exhaustedDeadlineAt ?? Infinity) < (row.stuckDeadlineAt ?? Infinity)
-        ? [row.exhaustedDeadlineAt, policy.extensions.exhaustedGraceMs]
-        : [row.stuckDeadlineAt, policy.stuckAfterMs],
+    stuck: wasDenied(row)
+      ? [row.exhaustedDeadlineAt, policy.extensions.exhaustedGraceMs]
+      : [row.stuckDeadlineAt, policy.stuckAfterMs],
   }
   const [deadlineAt, timeoutMs] = limits[kind] ?? [row.deadlineAt, policy.timeoutMs]
   draft.end('timed_out', {

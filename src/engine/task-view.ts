@@ -11,7 +11,7 @@ import { policyWarnings } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
-import { limitsInForce } from './task-limits.ts'
+import { limitsInForce, wasDenied } from './task-limits.ts'
 
 function timeoutMsOf(kind: TimeoutKind | null, policy: TaskPolicy): number | null {
   return kind === null ? null : policy[LIMITS[kind].field]
@@ -240,7 +240,11 @@ function summaryOf(
       const ms = timeoutMsOf(row.timeoutKind, policy)
       const limit = row.timeoutKind ? LIMITS[row.timeoutKind].key : 'limit'
       const advice = row.receipt === 'abandoned' ? "; isolation: 'process' would have killed it" : ''
-      return `timed out: its ${limit}${ms === null ? '' : ` of ${formatDuration(ms)}`} was over${how}${advice}`
+      const why =
+        row.timeoutKind === 'stuck' && wasDenied(row)
+          ? 'it was given no more time'
+          : `its ${limit}${ms === null ? '' : ` of ${formatDuration(ms)}`} was over`
+      return `timed out: ${why}${how}${advice}`
     }
   }
 }
