@@ -215,6 +215,7 @@ onEachStoreAndResidence('stopping agents', (test, residents) => {
     expect(await errorOf(handle.result(), TaskTimedOut)).toMatchObject({
       kind: 'agent',
       receipt: 'abandoned',
+      hint: 'Its clean-up took too long and was abandoned.',
     })
     expect(await next.result()).toBe('ran')
   })

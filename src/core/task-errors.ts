@@ -64,7 +64,10 @@ export class TaskTimedOut extends TaskError {
     const why = work === 'job' && failure ? `: ${failure.message}` : `${after}: ${MEANING[kind]}`
     super('task_timed_out', `${who(fields)} timed out${why}`, fields, {
       ...(fields.receipt === 'abandoned' && {
-        hint: "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it.",
+        hint:
+          (work ?? 'task') === 'task'
+            ? "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it."
+            : 'Its clean-up took too long and was abandoned.',
       }),
     })
     this.kind = fields.kind
