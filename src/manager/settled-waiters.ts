@@ -3,6 +3,7 @@ import type { Clock, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Settled } from '../wire/task-service.ts'
 
+/** In one statement. */
 const MOST_ASKED = 500
 
 export class SettledWaiters {
@@ -76,19 +77,15 @@ export class SettledWaiters {
     this.#timer = null
     this.#asking = true
     try {
-      const ids: string[] = []
-      for (const id of this.#waiting.keys()) if (ids.push(id) >= MOST_ASKED) break
-      const settled = await this.#ask(ids)
-      for (const id of settled) this.settled(id)
-      // Those asked go to the end, so that everybody's turn comes.
-      for (const id of ids) {
-        const callbacks = this.#waiting.get(id)
-        if (callbacks) {
-          this.#waiting.delete(id)
-          this.#waiting.set(id, callbacks)
+      const ids = [...this.#waiting.keys()]
+      let some = false
+      for (let i = 0; i < ids.length; i += MOST_ASKED) {
+        for (const id of await this.#ask(ids.slice(i, i + MOST_ASKED))) {
+          some = true
+          this.settled(id)
         }
       }
-      this.#delayMs = settled.length ? this.#shortestMs() : Math.min(this.#delayMs * 1.5, this.#longestMs)
+      this.#delayMs = some ? this.#shortestMs() : Math.min(this.#delayMs * 1.5, this.#longestMs)
     } catch {
       this.#delayMs = this.#longestMs // the store is away: whoever waits goes on waiting
     } finally {
