@@ -4,7 +4,8 @@ import type { Statement } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
 import type { ReadStore } from '../store/store.ts'
 
-const MOST_AT_ONCE = 500
+/** In one statement: each may carry a megabyte. */
+const MOST_AT_ONCE = 100
 
 interface Wanted<Row> {
   id: string
@@ -40,8 +41,8 @@ export class GatheredReads<Row extends { id: string }> {
     const wanted = this.#wanted
     this.#wanted = []
     this.#reading++
-    for (let i = 0; i < wanted.length; i += MOST_AT_ONCE)
-      await this.#readSome(wanted.slice(i, i + MOST_AT_ONCE))
+    // Taken out: whoever was answered would keep its row here until all are.
+    while (wanted.length > 0) await this.#readSome(wanted.splice(0, MOST_AT_ONCE))
     this.#reading--
   }
 

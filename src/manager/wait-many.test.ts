@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import { VirtualClock } from '../testing/virtual-clock.ts'
-import type { Settled, TaskService } from '../wire/task-service.ts'
+import type { Settled, TaskService, TaskView } from '../wire/task-service.ts'
 import { jobService } from './job-service.ts'
 import type { Ends } from './wait-many.ts'
 
@@ -10,10 +10,14 @@ type Waits = Map<string, PromiseWithResolvers<Settled | null>>
 /** Over a service whose work ends when a test says so. */
 function setUp() {
   const waits: Waits = new Map()
+  const ended = new Map<string, Settled>()
+  const asked: string[] = []
   const clock = new VirtualClock()
-  const before = new Map<string, Settled>()
   const settled: TaskService['settled'] = async (id, timeoutMs, signal) => {
-    if (timeoutMs === 0) return before.get(id) ?? null
+    const known = ended.get(id)
+    if (timeoutMs === 0) return known ?? null
+    asked.push(id)
+    if (known) return known
     const wait = Promise.withResolvers<Settled | null>()
     waits.set(id, wait)
     signal?.addEventListener('abort', () => {
@@ -23,7 +27,10 @@ function setUp() {
     return wait.promise
   }
   const service = jobService({ settled } as TaskService, clock)
-  const end = (id: string, output = '1') => waits.get(id)?.resolve({ status: 'completed', output })
+  const end = (id: string, output = '1') => {
+    ended.set(id, { status: 'completed', output })
+    waits.get(id)?.resolve({ status: 'completed', output })
+  }
   const ask = (ids: string[], signal = new AbortController().signal) => {
     const answers = service.waitMany({ ids } as never, { signal } as never)
     const iterator = answers[Symbol.asyncIterator]()
@@ -35,7 +42,7 @@ function setUp() {
     }
     return { next, iterator }
   }
-  return { waits, clock, before, end, ask }
+  return { waits, asked, clock, end, ask }
 }
 
 test('of each it tells once, together what ended together, and then it is over', async () => {
@@ -54,8 +61,8 @@ test('of each it tells once, together what ended together, and then it is over',
 })
 
 test('what had settled before is told with the first message, and not waited for', async () => {
-  const { waits, before, ask } = setUp()
-  for (const id of ['t_2', 't_3']) before.set(id, { status: 'completed', output: `"${'x'.repeat(700_000)}"` })
+  const { waits, end, ask } = setUp()
+  for (const id of ['t_2', 't_3']) end(id, `"${'x'.repeat(700_000)}"`)
   const { iterator } = ask(['t_1', 't_2', 't_3'])
   const next = async () => {
     const { ends, looked } = (await iterator.next()).value as Ends
@@ -80,6 +87,37 @@ test('large outputs come in several messages', async () => {
     ['t_3 output'],
     'over',
   ])
+})
+
+test('what ends while nobody reads is kept up to some megabytes, and the rest is asked for again', async () => {
+  const { asked, end, ask } = setUp()
+  const ids = Array.from({ length: 100 }, (_, i) => `t_${i}`)
+  const { next } = ask(ids)
+  await next()
+  const first = next()
+  expect(asked).toEqual(ids)
+  const large = `"${'x'.repeat(1_000_000)}"`
+  for (const id of ids) end(id, large)
+  const told = [await first]
+  expect(asked).toHaveLength(100)
+  for (let some = await next(); some !== 'over'; some = await next()) told.push(some)
+  expect(new Set(told.flat())).toEqual(new Set(ids.map((id) => `${id} output`)))
+  expect(told.flat()).toHaveLength(100)
+  // Those that were kept are not among them, and nothing is read in vain.
+  expect(asked.slice(100)).toEqual(ids.slice(17))
+})
+
+test('failures with long details come in several messages too', async () => {
+  const { waits, ask } = setUp()
+  const ids = Array.from({ length: 50 }, (_, i) => `t_${i}`)
+  const { next } = ask(ids)
+  await next()
+  const first = next()
+  const failed = { status: 'not_completed', task: { details: 'x'.repeat(60_000) } as TaskView } as const
+  for (const id of ids) waits.get(id)?.resolve(failed)
+  const told = [await first]
+  for (let some = await next(); some !== 'over'; some = await next()) told.push(some)
+  expect(told.map((some) => some.length)).toEqual([17, 17, 16])
 })
 
 test('while nothing ends it says every five seconds that it lives', async () => {

@@ -1,6 +1,7 @@
 /** Waits for many at once: tells of each when it has settled, of those that settle together in one message. */
 import { create } from '@bufbuild/protobuf'
 import { CurfewError } from '../core/errors.ts'
+import { MAX_PAYLOAD_BYTES } from '../core/limits.ts'
 import type { Waited } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WaitedSchema } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { ErrorDetailSchema, WorkSchema } from '../wire/gen/curfew/v1/work_pb.ts'
@@ -8,13 +9,21 @@ import { fromPlain } from '../wire/plain.ts'
 import type { Settled, TaskService } from '../wire/task-service.ts'
 import { detailOf } from '../wire/wire-error.ts'
 
-/** Of outputs in one message. */
+/** Of texts in one message. */
 const MOST_LENGTH = 1024 * 1024
+/** Of texts that nobody has taken yet. What ends beyond that is read again, so many at a time that they find room. */
+const MOST_HELD = 16 * 1024 * 1024
+const MOST_READ_AGAIN = MOST_HELD / MAX_PAYLOAD_BYTES
 
 export interface Ends {
   ends: Waited[]
   /** All have been looked at, and those that had settled by then were told of. */
   looked: boolean
+}
+
+interface Ended {
+  waited: Waited
+  length: number
 }
 
 /** The first comes when all have been looked at, whether or not one has settled. Ends when all have been told of. */
@@ -25,46 +34,61 @@ export async function* endsOf(
 ): AsyncGenerator<Ends> {
   const over = new AbortController()
   const stop = AbortSignal.any([signal, over.signal])
-  const ended: Waited[] = []
-  let left = 0
+  const ended: Ended[] = []
+  /** They have settled, and there was no room for them. */
+  const later: string[] = []
+  let held = 0
   let failed: { error: unknown } | null = null
-  let wake = () => {}
-  /** Whether it is known how it ended. */
+  const tell = (one: Ended) => {
+    ended.push(one)
+    held += one.length
+  }
+  /** Whether it has settled, or never will. */
   const look = async (id: string, timeoutMs: number | null): Promise<boolean> => {
     try {
       const settled = await service.settled(id, timeoutMs, stop)
-      if (settled) ended.push(waitedFor(id, settled))
+      if (settled && held > MOST_HELD) later.push(id)
+      else if (settled) tell(endOf(id, settled))
       return settled !== null
     } catch (error) {
       // Of one that is not there the others are no matter.
-      if (error instanceof CurfewError && error.code === 'not_found') ended.push(missing(id, error))
+      if (error instanceof CurfewError && error.code === 'not_found') tell(missing(id, error))
       else failed ??= { error }
       return true
     }
   }
-  const waitFor = async (id: string) => {
-    await look(id, null)
-    left--
-    wake()
-  }
   try {
-    const looks = await Promise.all(Array.from(ids, async (id) => ((await look(id, 0)) ? [] : [id])))
-    const unsettled = looks.flat()
-    left = unsettled.length
-    for (const id of unsettled) void waitFor(id)
-    for (let untold = ended.length, looked = false; !(failed || looked); ) {
-      const ends = ended.splice(0, fitting(ended))
-      untold -= ends.length
-      looked = untold <= 0
-      yield { ends, looked }
+    const untold = new Set<string>()
+    const unsettled: string[] = []
+    await Promise.all(
+      Array.from(ids, async (id) => {
+        if (await look(id, 0)) untold.add(id)
+        else unsettled.push(id)
+      }),
+    )
+    let left = unsettled.length
+    let wake = () => {}
+    for (const id of unsettled) {
+      void look(id, null).then(() => {
+        left--
+        wake()
+      })
     }
-    for (;;) {
+    for (let isFirst = true; ; isFirst = false) {
       const somethingHappens = new Promise<void>((resolve) => {
         wake = resolve
       })
       if (failed) throw (failed as { error: unknown }).error
-      if (ended.length > 0) yield { ends: ended.splice(0, fitting(ended)), looked: true }
-      else if (left > 0) await somethingHappens
+      if (ended.length > 0 || isFirst) {
+        const some = ended.splice(0, fitting(ended))
+        for (const { waited, length } of some) {
+          held -= length
+          untold.delete(waited.id)
+        }
+        yield { ends: some.map(({ waited }) => waited), looked: untold.size === 0 }
+      } else if (later.length > 0) {
+        await Promise.all(later.splice(0, MOST_READ_AGAIN).map((id) => look(id, null)))
+      } else if (left > 0) await somethingHappens
       else return
     }
   } finally {
@@ -72,27 +96,30 @@ export async function* endsOf(
   }
 }
 
-function waitedFor(id: string, settled: Settled): Waited {
-  const how =
-    settled.status === 'completed'
-      ? { case: 'output' as const, value: settled.output }
-      : { case: 'work' as const, value: fromPlain(WorkSchema, settled.task) }
-  return create(WaitedSchema, { id, how })
+function endOf(id: string, settled: Settled): Ended {
+  if (settled.status === 'completed') {
+    const { output } = settled
+    return {
+      waited: create(WaitedSchema, { id, how: { case: 'output', value: output } }),
+      length: output.length,
+    }
+  }
+  const work = fromPlain(WorkSchema, settled.task)
+  const { length } = JSON.stringify(settled.task)
+  return { waited: create(WaitedSchema, { id, how: { case: 'work', value: work } }), length }
 }
 
-function missing(id: string, error: CurfewError): Waited {
-  return create(WaitedSchema, {
-    id,
-    how: { case: 'error', value: create(ErrorDetailSchema, detailOf(error)) },
-  })
+function missing(id: string, error: CurfewError): Ended {
+  const value = create(ErrorDetailSchema, detailOf(error))
+  return { waited: create(WaitedSchema, { id, how: { case: 'error', value } }), length: 0 }
 }
 
 /** How many of them go into one message: at least one. */
-function fitting(ended: readonly Waited[]): number {
-  let length = 0
-  const over = ended.findIndex(({ how }) => {
-    length += how.case === 'output' ? how.value.length : 0
-    return length > MOST_LENGTH
+function fitting(ended: readonly Ended[]): number {
+  let sum = 0
+  const over = ended.findIndex(({ length }) => {
+    sum += length
+    return sum > MOST_LENGTH
   })
   return over === -1 ? ended.length : Math.max(1, over)
 }
