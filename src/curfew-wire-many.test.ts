@@ -8,10 +8,11 @@ import { Curfew, task } from './curfew.ts'
 async function countingProxy(url: string) {
   const { port } = new URL(url)
   const open = new Set<Socket>()
-  const counts = { most: 0 }
+  const counts = { most: 0, all: 0 }
   const server = createServer((socket) => {
     const onwards = connect(Number(port), '127.0.0.1')
     open.add(socket)
+    counts.all++
     counts.most = Math.max(counts.most, open.size)
     for (const one of [socket, onwards]) one.on('error', () => undefined) // the other end says it
     socket.on('close', () => {
@@ -65,4 +66,20 @@ test('thousands of calls and of waits at once share a hundred connections or two
   expect([new Set(again), await held[0]?.result({ timeout: 1 })]).toEqual([new Set(['last']), 'last'])
   expect(counts.most).toBeGreaterThan(100)
   expect(counts.most).toBeLessThanOrEqual(170)
+})
+
+test('results and watches that come one after the other share a connection', async () => {
+  const double = task({ name: 'double', run: (n: number) => n * 2 })
+  await using curfew = await Curfew.open({ store: ':memory:', tasks: [double], listen: '127.0.0.1:0' })
+  const { url, counts } = await countingProxy(curfew.url as string)
+  const client = await Curfew.connect(url)
+  onTestFinished(() => client.close())
+  for (let n = 0; n < 30; n++) expect(await (await client.schedule(double, n)).result()).toBe(2 * n)
+  expect(counts.all).toBeLessThanOrEqual(3)
+  for (let n = 0; n < 30; n++) {
+    const handles = await client.scheduleMany(double, [n, n + 1])
+    expect(await Promise.all(handles.map((handle) => handle.result()))).toEqual([2 * n, 2 * n + 2])
+    for await (const { final } of client.watch(handles[0]!.id)) expect(final).toBe(true)
+  }
+  expect(counts.all).toBeLessThanOrEqual(5)
 })

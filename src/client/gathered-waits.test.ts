@@ -16,6 +16,8 @@ class Manager {
   readonly asked: string[][] = []
   readonly #ended = new Map<string, Waited['how']>()
   readonly #streams = new Set<() => void>()
+  /** What streams named that ended before their reader went. */
+  readonly over: string[][] = []
   #fault: Error | null = null
 
   get streams(): number {
@@ -76,6 +78,7 @@ class Manager {
         else await next
         looked = true
       }
+      if (!signal.aborted) this.over.push(ids)
     } finally {
       this.#streams.delete(woken)
     }
@@ -128,6 +131,29 @@ test('those that begin together are one request, and each ends by itself', async
   expect(await settled[3]).toEqual(output('t_3'))
   await until(clock, () => manager.streams === 0)
   expect(counters).toMatchObject({ requests: 4, failures: 1, reconnects: 0 })
+})
+
+test('a stream that has told of all ends by itself, so that its connection serves again', async () => {
+  const { manager, clock, waits, counters } = setUp()
+  const settled = [waits.settled('t_1', null), waits.settled('t_2', null)]
+  await until(clock, () => manager.streams === 1)
+  manager.end('t_1')
+  await settled[0]
+  manager.end('t_2')
+  await settled[1]
+  await until(clock, () => manager.streams === 0)
+  expect(manager.over).toEqual([['t_1', 't_2']])
+  // Of one of these nobody wants to know any more, and the manager would wait for it.
+  const limited = waits.settled('t_3', 100)
+  const other = waits.settled('t_4', null)
+  await until(clock, () => manager.streams === 1)
+  await clock.advance(100)
+  expect(await limited).toBeNull()
+  manager.end('t_4')
+  expect(await other).toEqual(output('t_4'))
+  await until(clock, () => manager.streams === 0)
+  expect(manager.over).toHaveLength(1)
+  expect(counters).toMatchObject({ reconnects: 0, retries: 0, failures: 0 })
 })
 
 test('each has its own limit and its own signal, and the last that goes takes the stream with it', async () => {

@@ -39,6 +39,14 @@ class Group {
   readonly stop = new AbortController()
   /** A manager has looked at all of them, or there was none that did. */
   isLookedAt = false
+  /** Of those that its stream names. */
+  #untold = 0
+
+  /** For a stream that is opened. */
+  names(): string[] {
+    this.#untold = this.waits.size
+    return [...this.waits.keys()]
+  }
 
   add(wait: Wait): void {
     const others = this.waits.get(wait.id)
@@ -51,7 +59,8 @@ class Group {
     const others = this.waits.get(wait.id)
     others?.delete(wait)
     if (others?.size === 0) this.waits.delete(wait.id)
-    if (this.waits.size === 0) this.stop.abort()
+    // One that has told of all ends by itself: its connection serves again.
+    if (this.waits.size === 0 && this.#untold > 0) this.stop.abort()
   }
 
   all(): Wait[] {
@@ -65,6 +74,7 @@ class Group {
   }
 
   ended(waited: Waited): void {
+    this.#untold--
     for (const wait of this.waits.get(waited.id) ?? []) {
       const { how } = waited
       if (how.case === 'error') wait.fail(errorOfDetail(how.value))
@@ -169,12 +179,16 @@ export class GatheredWaits {
 
   async #read(group: Group): Promise<void> {
     const open = ({ jobs }: Manager, options: { signal: AbortSignal }) => {
-      const ids = [...group.waits.keys()]
+      const ids = group.names()
       const answers =
         ids.length === 1 ? endOf(jobs, ids[0] as string, options) : jobs.waitMany({ ids }, options)
       return untilOver(answers, () => group.lookedAt())
     }
-    for await (const { ends, looked } of this.#calls.follow(open, group.stop.signal)) {
+    for await (const { ends, looked } of this.#calls.follow(
+      open,
+      group.stop.signal,
+      () => group.waits.size === 0,
+    )) {
       for (const waited of ends) group.ended(waited)
       if (looked) group.lookedAt()
     }

@@ -111,11 +111,12 @@ export class ManagerCalls {
 
   /**
    * What comes over a stream, and over the next one after it: `open` asks for what is still missing. Ends when the
-   * signal aborts, or when nobody reads on.
+   * signal aborts, with a stream after which nothing is missing, or when nobody reads on.
    */
   async *follow<T>(
     open: (manager: Manager, options: { signal: AbortSignal }) => AsyncIterable<T>,
     signal: AbortSignal,
+    isComplete = () => false,
   ): AsyncGenerator<T> {
     const stop = AbortSignal.any([signal, this.#closing.signal])
     let silentSince: number | null = null
@@ -133,7 +134,7 @@ export class ManagerCalls {
         }
         throw new ConnectError('the stream ended before its end', Code.Unavailable)
       } catch (error) {
-        if (signal.aborted) return
+        if (signal.aborted || isComplete()) return
         silentSince ??= this.#parts.clock.monotonic()
         await this.#afterFailure(error, { asked, tries, silentSince, stop })
       } finally {

@@ -307,6 +307,7 @@ test('X4: a watch over a connection that has died without a word goes on over an
       const work = { id: 't_1', status: asked.length === 1 ? 'running' : 'completed' }
       const last = asked.length > 1
       yield { lastSequence: 3, final: last, work, events: last ? [] : [{ type: 'e', seq: 3 }] }
+      if (last) return
       // Nothing new, said again: no reason to tell anybody, nor to give up.
       for (let i = 0; i < 4; i++) {
         await clock.sleep('5s', signal)

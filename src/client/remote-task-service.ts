@@ -234,9 +234,12 @@ export class RemoteTaskService implements TaskService {
   async *watch(id: string, lastSequence: number, signal: AbortSignal): AsyncGenerator<WatchView> {
     let last = lastSequence
     let shown = ''
+    let isOver = false
     const open = ({ jobs }: Manager, options: { signal: AbortSignal }) =>
       jobs.watch({ id, lastSequence: last }, options)
-    for await (const message of this.#calls.follow(open, signal)) {
+    // Read to its end: its connection serves again.
+    for await (const message of this.#calls.follow(open, signal, () => isOver)) {
+      if (isOver) return
       const { events, truncated, final, below } = message
       last = message.lastSequence
       const work = toPlain<TaskView>(WorkSchema, message.work ?? {})
@@ -248,7 +251,7 @@ export class RemoteTaskService implements TaskService {
         ...{ work, events: events.map(eventFromWire), lastSequence: last },
         ...{ truncated, final, below },
       }
-      if (final) return
+      isOver = final
     }
   }
 }

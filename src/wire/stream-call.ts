@@ -59,15 +59,16 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
     })
     const { statusCode = 500, headers } = response
     if (statusCode !== 200 || headers['content-type'] !== STREAM_TYPE) throw await refusal(response)
+    let isOver = false
     for await (const { flags, bytes } of envelopes(response, onBytes)) {
       if (flags === 0) yield fromBytes(bytes)
       else if (flags === endStreamFlag) {
         const { error } = endStreamFromJson(bytes)
         if (error) throw error
-        return
+        isOver = true // read to its end: its connection serves again
       } else throw new ConnectError(`a message has the flags ${flags}`, Code.Internal)
     }
-    throw new ConnectError('the stream was cut', Code.Unavailable)
+    if (!isOver) throw new ConnectError('the stream was cut', Code.Unavailable)
   } catch (error) {
     throw signal?.aborted ? new ConnectError('nobody reads it any more', Code.Canceled) : error
   } finally {
