@@ -44,3 +44,26 @@ test('X5: of several managers the next one is asked, from then on first, and wha
   expect(connections).toBe(1)
   expect(client.counters).toMatchObject({ retries: 1, failures: 0, orphaned: 0 })
 })
+
+test('a manager that is not called that says so at once, also over a stream', async () => {
+  const hello = task({ name: 'hello', run: (n: number) => n + 1 })
+  await using curfew = await Curfew.open({ store: ':memory:', tasks: [hello], listen: '127.0.0.1:0' })
+  const { id } = await curfew.schedule(hello, 1)
+  const client = await Curfew.connect((curfew.url as string).replace('127.0.0.1', '0.0.0.0'))
+  onTestFinished(() => client.close())
+  const watch = async () => {
+    for await (const _ of client.watch(id)) throw new Error('it answers')
+  }
+  const handle = client.task(id)
+  for (const call of [
+    client.list(),
+    watch(),
+    handle.result(),
+    Promise.all([handle.result(), handle.result()]),
+  ])
+    await expect(call).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: expect.stringContaining('its hosts'),
+    })
+  expect(client.counters).toMatchObject({ retries: 0, orphaned: 0 })
+})

@@ -7,7 +7,7 @@ import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { sleep, within } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Problem } from '../definitions/problem.ts'
 import { DefinitionError } from '../definitions/problem.ts'
@@ -52,6 +52,8 @@ const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 
 const ANSWER_WITHIN_MS = 15_000
 /** How long a wait asks at a time; the server would end it soon after. */
 const WAIT_MS = 25_000
+/** However short its limit is, a wait may take so long to be answered once. */
+const FIRST_LOOK_MS = 1_000
 /** While others wait for their turn. */
 const SHORT_WAIT_MS = 1_000
 /** Requests under way: each has a connection of its own, and a program may well have thousands at once. */
@@ -88,17 +90,26 @@ export class ManagerCalls {
     return this.#call(request)
   }
 
-  /** Asks again until it is answered or the time is over, also while nobody answers. */
-  async wait<T>(
+  /** Asks again until it is answered or the time is over, also while nobody answers or others have their turn. */
+  wait<T>(
     timeoutMs: number | null,
     ask: (manager: Manager, waitMs: number, options: CallOptions) => Promise<T | null>,
   ): Promise<T | null> {
     const { clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
-    for (;;) {
-      const answer = await this.#waits.run(() => {
-        const mostMs = this.#waits.full ? SHORT_WAIT_MS : WAIT_MS
-        const waitMs = Math.max(0, Math.min(until - clock.monotonic(), mostMs))
+    return within(clock, Math.max(timeoutMs ?? Infinity, FIRST_LOOK_MS), this.#askUntil(until, ask))
+  }
+
+  async #askUntil<T>(
+    until: number,
+    ask: (manager: Manager, waitMs: number, options: CallOptions) => Promise<T | null>,
+  ): Promise<T | null> {
+    const { clock } = this.#parts
+    for (let isFirst = true; ; isFirst = false) {
+      const answer = await this.#waits.run(async () => {
+        const leftMs = Math.max(0, until - clock.monotonic())
+        if (leftMs === 0 && !isFirst) return null
+        const waitMs = Math.min(leftMs, this.#waits.full ? SHORT_WAIT_MS : WAIT_MS)
         const asking = this.#call((manager, options) => ask(manager, waitMs, options), { waitMs, until })
         return asking.catch((error: CurfewError) => {
           if (clock.monotonic() < until || !isWorthRetrying(error)) throw error

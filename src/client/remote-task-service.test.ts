@@ -268,6 +268,28 @@ test('a wait for a workflow of a job is asked for again and again, for no longer
   expect(waits).toEqual([25_000, 5_000])
 })
 
+test('a workflow of a job that has ended is told however short the limit is', async () => {
+  const { service, clock } = setUp({
+    waitWorkflow: async ({ timeoutMs }) => {
+      expect(timeoutMs).toBeLessThanOrEqual(1)
+      await clock.sleep(50)
+      return { workflow: { id: 'w', status: 'completed' } }
+    },
+  })
+  expect((await inTime(clock, service.memberSettled('g_1', 'w', 1))).ended).toMatchObject({ id: 'w' })
+})
+
+test('however many wait for workflows of jobs, and whether or not somebody answers, each limit is over when it should be', async () => {
+  const { service, clock } = setUp({ waitWorkflow: () => new Promise<never>(() => undefined) })
+  const from = clock.monotonic()
+  const waits = Array.from({ length: 300 }, async (_, i) => {
+    const ended = await service.memberSettled('g_1', `w${i}`, 2_000 + i)
+    return { ended, lateMs: clock.monotonic() - from - 2_000 - i }
+  })
+  const { ended } = await inTime(clock, Promise.all(waits))
+  expect(ended).toEqual(new Array(300).fill({ ended: null, lateMs: 0 }))
+})
+
 test('X5: a watch goes on elsewhere from the last sequence; one that ends early is no reason to hurry', async () => {
   const asked: number[] = []
   const at: number[] = []
