@@ -36,6 +36,11 @@ export interface WorkingParts {
   logger: Logger
 }
 
+export interface WorkerCloseOptions extends CloseOptions {
+  /** False: nothing is told to the managers, and nobody waits for them. */
+  reports?: boolean
+}
+
 export class WorkerProcess {
   readonly workerId: string
   readonly #worker: Worker
@@ -111,19 +116,19 @@ export class WorkerProcess {
 
   /**
    * Stops working. `drain`: running attempts may end first, at most so long (`true`: as long as they take); otherwise,
-   * and after that, they are stopped and go back to the queue.
+   * and after that, they are stopped and go back to the queue. `reports: false`: whoever would hear of that has gone.
    */
-  close(options: CloseOptions = {}): Promise<void> {
+  close({ reports = true, ...options }: WorkerCloseOptions = {}): Promise<void> {
     return this.#closing.close(options, {
-      stopTaking: () => this.#manager.drain(),
+      stopTaking: () => (reports ? this.#manager.drain() : this.#manager.close()),
       reported: () => this.#worker.reported(),
-      end: () => this.#end(),
+      end: () => this.#end(reports),
     })
   }
 
-  async #end(): Promise<void> {
+  async #end(reports: boolean): Promise<void> {
     // A handler that ignored its signal still runs: its lease has to be waited out.
-    if (this.#worker.isEmpty) await this.#manager.leave()
+    if (reports && this.#worker.isEmpty) await this.#manager.leave()
     this.#worker.detach()
     this.#manager.close()
     await this.#supervisor?.close()

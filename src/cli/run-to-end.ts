@@ -98,7 +98,7 @@ async function runOn(
     await printOutcome(io, engine.client, id, { json })
     return null
   } finally {
-    await worker?.close()
+    await worker?.close({ reports: !engine.gone.aborted })
   }
 }
 
