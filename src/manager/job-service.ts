@@ -1,4 +1,5 @@
 /** The job service on the wire, over the task service of this process. What comes in is checked here. */
+import type { MessageInitShape, MessageShape } from '@bufbuild/protobuf'
 import type { ServiceImpl } from '@connectrpc/connect'
 import type { Clock } from '../core/clock.ts'
 import { durationMs } from '../core/duration.ts'
@@ -43,7 +44,23 @@ const LONGEST_WAIT_MS = 30_000
 /** A stream says something when nothing has happened for so long: a watch what it last said, a wait nothing. */
 const QUIET_MS = 5_000
 
-export function jobService(service: TaskService, clock: Clock) {
+type Methods = typeof JobService.method
+/** They look at nothing but the request, so that they can be answered by hand, too. */
+type Plain = 'schedule' | 'get' | 'wait' | 'cancel' | 'signal'
+type Streams = 'waitMany' | 'watch'
+
+export type JobMethods = Omit<ServiceImpl<typeof JobService>, Plain | Streams> & {
+  [M in Plain]: (
+    request: MessageShape<Methods[M]['input']>,
+  ) => Promise<MessageInitShape<Methods[M]['output']>>
+} & {
+  [M in Streams]: (
+    request: MessageShape<Methods[M]['input']>,
+    context: StreamContext,
+  ) => AsyncGenerator<MessageInitShape<Methods[M]['output']>>
+}
+
+export function jobService(service: TaskService, clock: Clock): JobMethods {
   return {
     async submit(request, { requestHeader }) {
       const what = whatOf(request.what)
@@ -90,7 +107,7 @@ export function jobService(service: TaskService, clock: Clock) {
         ? { settled: true, output: settled.output }
         : { settled: true, work: fromPlain(WorkSchema, settled.task) }
     },
-    async *waitMany({ ids }, { signal }: StreamContext) {
+    async *waitMany({ ids }, { signal }) {
       if (ids.length > MAX_WAITED_FOR) {
         const message = `at most ${MAX_WAITED_FOR} can be waited for together, got ${ids.length}`
         throw new CurfewError('too_big', message)
@@ -100,7 +117,7 @@ export function jobService(service: TaskService, clock: Clock) {
       for await (const some of withSignsOfLife(ends, clock, QUIET_MS, nothing))
         yield { $typeName: 'curfew.v1.WaitManyResponse', ...some }
     },
-    async *watch({ id, lastSequence }, { signal }: StreamContext) {
+    async *watch({ id, lastSequence }, { signal }) {
       const views = service.watch(checkId(id), lastSequence, signal)
       for await (const { work, events, ...rest } of withSignsOfLife(views, clock, QUIET_MS, unchanged)) {
         yield {
@@ -155,7 +172,7 @@ export function jobService(service: TaskService, clock: Clock) {
       return member ? { workflow: fromPlain(MemberSchema, member) } : {}
     },
     ...deadLetterMethods(service),
-  } satisfies ServiceImpl<typeof JobService>
+  }
 }
 
 function unchanged(view: WatchView): WatchView {
