@@ -16,6 +16,7 @@ class Manager {
   readonly asked: string[][] = []
   readonly #ended = new Map<string, Waited['how']>()
   readonly #streams = new Set<() => void>()
+  refusal: Error | null = null
   /** What streams named that ended before their reader went. */
   readonly over: string[][] = []
   #fault: Error | null = null
@@ -55,6 +56,7 @@ class Manager {
 
   async *#ends(ids: string[], signal: AbortSignal) {
     this.asked.push(ids)
+    if (this.refusal) throw this.refusal
     const left = new Set(ids)
     let looked = false
     let wake = () => {}
@@ -192,6 +194,21 @@ test.each([[['t_1']], [['t_1', 't_2']]])(
     expect(await later).toEqual(output('t_1'))
   },
 )
+
+test('a refusal is told however short the limit is; that nobody answers is not', async () => {
+  const { manager, clock, waits } = setUp()
+  manager.refusal = new ConnectError('not you', Code.PermissionDenied)
+  const codeOf = (wait: Promise<unknown>) => wait.catch(({ code }: CurfewError) => code)
+  const refused = [codeOf(waits.settled('t_1', 0)), codeOf(waits.settled('t_2', 0))]
+  await clock.advance(10)
+  const alone = codeOf(waits.settled('t_1', 0))
+  await clock.advance(10)
+  expect(await Promise.all([...refused, alone])).toEqual(Array(3).fill('permission_denied'))
+  manager.refusal = new ConnectError('connect ECONNREFUSED', Code.Unavailable)
+  const unanswered = ['t_1', 't_2'].map((id) => codeOf(waits.settled(id, 0)))
+  await clock.advance(10)
+  expect(await Promise.all(unanswered)).toEqual([null, null])
+})
 
 test('however many come one after the other, the streams stay few, and nobody is lost', async () => {
   const { manager, clock, waits } = setUp()

@@ -13,7 +13,7 @@ import { WaitedSchema } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkSchema } from '../wire/gen/curfew/v1/work_pb.ts'
 import { toPlain } from '../wire/plain.ts'
 import type { Settled, TaskView } from '../wire/task-service.ts'
-import { errorOfDetail } from '../wire/wire-error.ts'
+import { errorOfDetail, fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
 import type { ClientCounters } from './client-counters.ts'
 import type { Manager, ManagerCalls } from './manager-calls.ts'
 
@@ -195,11 +195,14 @@ export class GatheredWaits {
   }
 }
 
+/** `over`: they have ended, or nobody could be asked. Not if they were refused: that is an answer. */
 async function* untilOver<T>(messages: AsyncIterable<T>, over: () => void): AsyncGenerator<T> {
   try {
     yield* messages
-  } finally {
     over()
+  } catch (error) {
+    if (isWorthRetrying(fromConnectError(error))) over()
+    throw error
   }
 }
 
