@@ -25,6 +25,8 @@ const ASK_MS = 10_000
 
 interface Wait {
   id: string
+  /** When its limit is over, on the clock that only ever grows. */
+  until: number
   /** Its time is over, and only the first answer is waited for. */
   isOver: boolean
   /** Where it stands. */
@@ -65,6 +67,11 @@ class Group {
 
   all(): Wait[] {
     return [...this.waits.values()].flatMap((same) => [...same])
+  }
+
+  /** Until the first limit is over. */
+  leftMs(now: number): number {
+    return Math.max(0, Math.min(...this.all().map(({ until }) => until)) - now)
   }
 
   lookedAt(): void {
@@ -109,7 +116,7 @@ export class GatheredWaits {
       wait.group.remove(wait)
     }
     const wait: Wait = {
-      ...{ id, isOver: false, group: this.#next },
+      ...{ id, until: this.#clock.monotonic() + (timeoutMs ?? Infinity), isOver: false, group: this.#next },
       end: (settled) => {
         over()
         result.resolve(settled)
@@ -180,9 +187,9 @@ export class GatheredWaits {
   async #read(group: Group): Promise<void> {
     const open = ({ jobs }: Manager, options: { signal: AbortSignal }) => {
       const ids = group.names()
-      const answers =
-        ids.length === 1 ? endOf(jobs, ids[0] as string, options) : jobs.waitMany({ ids }, options)
-      return untilOver(answers, () => group.lookedAt())
+      if (ids.length > 1) return untilOver(jobs.waitMany({ ids }, options), () => group.lookedAt())
+      const firstMs = Math.min(group.leftMs(this.#clock.monotonic()), ASK_MS)
+      return untilOver(endOf(jobs, ids[0] as string, firstMs, options), () => group.lookedAt())
     }
     for await (const { ends, looked } of this.#calls.follow(
       open,
@@ -210,10 +217,11 @@ async function* untilOver<T>(messages: AsyncIterable<T>, over: () => void): Asyn
 async function* endOf(
   jobs: Manager['jobs'],
   id: string,
+  firstMs: number,
   { signal }: { signal: AbortSignal },
 ): AsyncGenerator<{ ends: Waited[]; looked: boolean }> {
-  for (;;) {
-    const { settled, output, work } = await jobs.wait({ id, timeoutMs: ASK_MS }, { signal })
+  for (let timeoutMs = firstMs; ; timeoutMs = ASK_MS) {
+    const { settled, output, work } = await jobs.wait({ id, timeoutMs }, { signal })
     const how = work
       ? { case: 'work' as const, value: work }
       : { case: 'output' as const, value: output ?? 'null' }

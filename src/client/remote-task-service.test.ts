@@ -250,6 +250,10 @@ test('a wait for one is asked for again and again, for no longer than a manager 
   expect(counters).toMatchObject({ requests: 1, retries: 0, reconnects: 0 })
   waits.length = 3
   expect((await inTime(clock, service.settled('t_1', 15_000))).ended).toBeNull()
+  waits.length = 3
+  const short = await inTime(clock, service.settled('t_1', 50))
+  expect([short.ended, waits[3]]).toEqual([null, 50])
+  expect(short.took).toBeLessThan(70)
 })
 
 test('a wait for a workflow of a job is asked for again and again, for no longer than a request may take', async () => {
