@@ -209,8 +209,8 @@ class ModelRun {
       }),
       joins: scopes.flatMap((scope) =>
         scope.joins.map(({ transition, arrived, fired, timeoutMs }) => {
-          const { group, branches } = scope
-          const counts = { expected: branches.length, arrived: arrived.size }
+          const { group, total: expected } = scope
+          const counts = { expected, arrived: arrived.size }
           return describeJoin({ transition: transition.id, group, ...counts, fired, timeoutMs })
         }),
       ),
