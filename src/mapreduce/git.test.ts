@@ -95,6 +95,8 @@ test.each([
     },
   }).run({ cwd: repository.top }, ['hang'])
   await expect.poll(() => existsSync(file) && readFileSync(file, 'utf8').endsWith('\n')).toBe(true)
+  // It may run before it is known here that it does.
+  await expect.poll(() => limits.length).toBe(1)
   const pid = Number(readFileSync(file, 'utf8'))
   try {
     limits[0]?.callback()
