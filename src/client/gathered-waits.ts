@@ -3,13 +3,10 @@
  * asks again and again. Each wait has a clock of its own here, so that its limit holds whatever the others, or the
  * managers, do.
  */
-import { create } from '@bufbuild/protobuf'
 import type { Clock, Timer } from '../core/clock.ts'
 import type { CurfewError } from '../core/errors.ts'
 import { MAX_WAITED_FOR } from '../core/limits.ts'
-import { onAbort } from '../core/on-abort.ts'
 import type { Waited } from '../wire/gen/curfew/v1/jobs_pb.ts'
-import { WaitedSchema } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkSchema } from '../wire/gen/curfew/v1/work_pb.ts'
 import { toPlain } from '../wire/plain.ts'
 import type { Settled, TaskView } from '../wire/task-service.ts'
@@ -23,12 +20,12 @@ const GATHER_MS = 20
 /** How long a wait for one asks at a time: less than a manager may be silent for. */
 const ASK_MS = 10_000
 
+type Ended = Pick<Waited, 'id' | 'how'>
+
 interface Wait {
   id: string
   /** When its limit is over, on the clock that only ever grows. */
   until: number
-  /** Its time is over, and only the first answer is waited for. */
-  isOver: boolean
   /** Where it stands. */
   group: Group
   end(settled: Settled | null): void
@@ -71,19 +68,19 @@ class Group {
 
   /** Until the first limit is over. */
   leftMs(now: number): number {
-    return Math.max(0, Math.min(...this.all().map(({ until }) => until)) - now)
+    const first = this.all().reduce((least, { until }) => Math.min(least, until), Infinity)
+    return Math.max(0, first - now)
   }
 
-  lookedAt(): void {
+  lookedAt(now: number): void {
     if (this.isLookedAt) return
     this.isLookedAt = true
-    for (const wait of this.all()) if (wait.isOver) wait.end(null)
+    for (const wait of this.all()) if (wait.until <= now) wait.end(null)
   }
 
-  ended(waited: Waited): void {
+  ended({ id, how }: Ended): void {
     this.#untold--
-    for (const wait of this.waits.get(waited.id) ?? []) {
-      const { how } = waited
+    for (const wait of this.waits.get(id) ?? []) {
       if (how.case === 'error') wait.fail(errorOfDetail(how.value))
       else if (how.case === 'output') wait.end({ status: 'completed', output: how.value })
       else if (how.case === 'work')
@@ -106,17 +103,15 @@ export class GatheredWaits {
     this.#calls = calls
   }
 
-  settled(id: string, timeoutMs: number | null, signal?: AbortSignal): Promise<Settled | null> {
+  settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
     const result = Promise.withResolvers<Settled | null>()
-    if (signal?.aborted) return Promise.resolve(null)
     this.#counters.requests++
     const over = () => {
       timer?.cancel()
-      stopListening?.()
       wait.group.remove(wait)
     }
     const wait: Wait = {
-      ...{ id, until: this.#clock.monotonic() + (timeoutMs ?? Infinity), isOver: false, group: this.#next },
+      ...{ id, until: this.#clock.monotonic() + (timeoutMs ?? Infinity), group: this.#next },
       end: (settled) => {
         over()
         result.resolve(settled)
@@ -129,11 +124,9 @@ export class GatheredWaits {
     }
     // However short it is, what has settled by now is told.
     const limit = () => {
-      wait.isOver = true
       if (wait.group.isLookedAt) wait.end(null)
     }
     const timer: Timer | null = timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, limit)
-    const stopListening = signal && onAbort(signal, () => wait.end(null))
     this.#next.add(wait)
     this.#gather()
     return result.promise
@@ -185,11 +178,12 @@ export class GatheredWaits {
   }
 
   async #read(group: Group): Promise<void> {
+    const lookedAt = () => group.lookedAt(this.#clock.monotonic())
     const open = ({ jobs }: Manager, options: { signal: AbortSignal }) => {
       const ids = group.names()
-      if (ids.length > 1) return untilOver(jobs.waitMany({ ids }, options), () => group.lookedAt())
+      if (ids.length > 1) return untilOver(jobs.waitMany({ ids }, options), lookedAt)
       const firstMs = Math.min(group.leftMs(this.#clock.monotonic()), ASK_MS)
-      return untilOver(endOf(jobs, ids[0] as string, firstMs, options), () => group.lookedAt())
+      return untilOver(endOf(jobs, ids[0] as string, firstMs, options), lookedAt)
     }
     for await (const { ends, looked } of this.#calls.follow(
       open,
@@ -197,7 +191,7 @@ export class GatheredWaits {
       () => group.waits.size === 0,
     )) {
       for (const waited of ends) group.ended(waited)
-      if (looked) group.lookedAt()
+      if (looked) lookedAt()
     }
   }
 }
@@ -219,13 +213,13 @@ async function* endOf(
   id: string,
   firstMs: number,
   { signal }: { signal: AbortSignal },
-): AsyncGenerator<{ ends: Waited[]; looked: boolean }> {
+): AsyncGenerator<{ ends: Ended[]; looked: boolean }> {
   for (let timeoutMs = firstMs; ; timeoutMs = ASK_MS) {
     const { settled, output, work } = await jobs.wait({ id, timeoutMs }, { signal })
     const how = work
       ? { case: 'work' as const, value: work }
       : { case: 'output' as const, value: output ?? 'null' }
-    yield { ends: settled ? [create(WaitedSchema, { id, how })] : [], looked: true }
+    yield { ends: settled ? [{ id, how }] : [], looked: true }
     if (settled) return
   }
 }

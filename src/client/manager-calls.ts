@@ -86,8 +86,34 @@ export class ManagerCalls {
     for (const { endpoint } of this.#managers) endpoint.close()
   }
 
-  call<T>(request: (manager: Manager, options: CallOptions) => Promise<T>): Promise<T> {
-    return this.#call(request)
+  async call<T>(
+    request: (manager: Manager, options: CallOptions) => Promise<T>,
+    waiting?: Waiting,
+  ): Promise<T> {
+    const { clock, counters } = this.#parts
+    // Connect sends it as a whole number.
+    const timeoutMs = Math.ceil(ANSWER_WITHIN_MS + (waiting?.waitMs ?? 0))
+    const options = { signal: this.#closing.signal, timeoutMs }
+    let since: number | null = null
+    counters.requests++
+    for (let tries = 0; ; tries++) {
+      const asked = this.#managers[this.#current] as Manager
+      try {
+        return await (waiting ? request(asked, options) : this.#calls.run(() => request(asked, options)))
+      } catch (error) {
+        if (waiting ? clock.monotonic() >= waiting.until : tries >= RETRIES) {
+          counters.failures++
+          throw this.#faultOf(error)
+        }
+        since ??= clock.monotonic()
+        try {
+          await this.#afterFailure(error, { asked, tries, silentSince: since, until: waiting?.until })
+        } catch (fault) {
+          counters.failures++
+          throw fault
+        }
+      }
+    }
   }
 
   /** Asks again until it is answered or the time is over, also while nobody answers or others have their turn. */
@@ -110,7 +136,7 @@ export class ManagerCalls {
         const leftMs = Math.max(0, until - clock.monotonic())
         if (leftMs === 0 && !isFirst) return null
         const waitMs = Math.min(leftMs, this.#waits.full ? SHORT_WAIT_MS : WAIT_MS)
-        const asking = this.#call((manager, options) => ask(manager, waitMs, options), { waitMs, until })
+        const asking = this.call((manager, options) => ask(manager, waitMs, options), { waitMs, until })
         return asking.catch((error: CurfewError) => {
           if (clock.monotonic() < until || !isWorthRetrying(error)) throw error
           return null
@@ -152,36 +178,6 @@ export class ManagerCalls {
         connection.close()
       }
       if (!signal.aborted) this.#parts.counters.reconnects++
-    }
-  }
-
-  async #call<T>(
-    request: (manager: Manager, options: CallOptions) => Promise<T>,
-    waiting?: Waiting,
-  ): Promise<T> {
-    const { clock, counters } = this.#parts
-    // Connect sends it as a whole number.
-    const timeoutMs = Math.ceil(ANSWER_WITHIN_MS + (waiting?.waitMs ?? 0))
-    const options = { signal: this.#closing.signal, timeoutMs }
-    let since: number | null = null
-    counters.requests++
-    for (let tries = 0; ; tries++) {
-      const asked = this.#managers[this.#current] as Manager
-      try {
-        return await (waiting ? request(asked, options) : this.#calls.run(() => request(asked, options)))
-      } catch (error) {
-        if (waiting ? clock.monotonic() >= waiting.until : tries >= RETRIES) {
-          counters.failures++
-          throw this.#faultOf(error)
-        }
-        since ??= clock.monotonic()
-        try {
-          await this.#afterFailure(error, { asked, tries, silentSince: since, until: waiting?.until })
-        } catch (fault) {
-          counters.failures++
-          throw fault
-        }
-      }
     }
   }
 

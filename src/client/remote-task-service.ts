@@ -112,8 +112,8 @@ export class RemoteTaskService implements TaskService {
     return work ? toPlain<TaskView>(WorkSchema, work) : null
   }
 
-  settled(id: string, timeoutMs: number | null, signal?: AbortSignal): Promise<Settled | null> {
-    return this.#waits.settled(id, timeoutMs, signal)
+  settled(id: string, timeoutMs: number | null): Promise<Settled | null> {
+    return this.#waits.settled(id, timeoutMs)
   }
 
   async signal(id: string, name: string, value: string): Promise<void> {

@@ -36,7 +36,7 @@ import { deadLetterMethods } from './dead-letter-methods.ts'
 import { invalid, nameOf, oneOf, pageLimit } from './request-check.ts'
 import { checkRunStart } from './run-check.ts'
 import { withSignsOfLife } from './signs-of-life.ts'
-import type { Ends } from './wait-many.ts'
+import type { Ends, Waitable } from './wait-many.ts'
 import { endsOf } from './wait-many.ts'
 
 /** A wait is a request that stays open: for no longer than a proxy would let it. */
@@ -60,7 +60,7 @@ export type JobMethods = Omit<ServiceImpl<typeof JobService>, Plain | Streams> &
   ) => AsyncGenerator<MessageInitShape<Methods[M]['output']>>
 }
 
-export function jobService(service: TaskService, clock: Clock): JobMethods {
+export function jobService(service: TaskService & Waitable, clock: Clock): JobMethods {
   return {
     async submit(request, { requestHeader }) {
       const what = whatOf(request.what)

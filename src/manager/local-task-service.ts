@@ -40,6 +40,7 @@ import type { Manager } from './manager.ts'
 import type { RemoteWorkers } from './remote-workers.ts'
 import type { SettledWaiters } from './settled-waiters.ts'
 import { refused, TaskReader, unexpected } from './task-reader.ts'
+import type { OpenWait } from './wait-many.ts'
 import { watchStream } from './watch-stream.ts'
 
 interface Parts {
@@ -181,7 +182,11 @@ export class LocalTaskService extends TaskReader implements TaskService {
     return store.write(lease(), () => claimLetters(store.statements, choice, { retryId, now: time.now() }))
   }
 
-  async settled(id: string, timeoutMs: number | null, signal?: AbortSignal): Promise<Settled | null> {
+  async settled(
+    id: string,
+    timeoutMs: number | null,
+    { signal, onUnsettled }: Partial<OpenWait> = {},
+  ): Promise<Settled | null> {
     const { waiters, clock } = this.#parts
     const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
     while (!signal?.aborted) {
@@ -192,6 +197,7 @@ export class LocalTaskService extends TaskReader implements TaskService {
       try {
         const settled = await this.outcome(id)
         if (settled) return settled
+        onUnsettled?.()
         if (clock.monotonic() >= until) return null
         const known = await within(clock, until - clock.monotonic(), told.promise)
         if (known) return known

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import { VirtualClock } from '../testing/virtual-clock.ts'
-import type { Settled, TaskService, TaskView } from '../wire/task-service.ts'
+import type { Settled, TaskView } from '../wire/task-service.ts'
 import { jobService } from './job-service.ts'
-import type { Ends } from './wait-many.ts'
+import type { Ends, Waitable } from './wait-many.ts'
 
 type Waits = Map<string, PromiseWithResolvers<Settled | null>>
 
@@ -13,20 +13,20 @@ function setUp() {
   const ended = new Map<string, Settled>()
   const asked: string[] = []
   const clock = new VirtualClock()
-  const settled: TaskService['settled'] = async (id, timeoutMs, signal) => {
-    const known = ended.get(id)
-    if (timeoutMs === 0) return known ?? null
+  const settled: Waitable['settled'] = async (id, _, { signal, onUnsettled }) => {
     asked.push(id)
+    const known = ended.get(id)
     if (known) return known
+    onUnsettled()
     const wait = Promise.withResolvers<Settled | null>()
     waits.set(id, wait)
-    signal?.addEventListener('abort', () => {
+    signal.addEventListener('abort', () => {
       waits.delete(id)
       wait.resolve(null)
     })
     return wait.promise
   }
-  const service = jobService({ settled } as TaskService, clock)
+  const service = jobService({ settled } as never, clock)
   const end = (id: string, output = '1') => {
     ended.set(id, { status: 'completed', output })
     waits.get(id)?.resolve({ status: 'completed', output })

@@ -6,7 +6,7 @@ import type { Waited } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WaitedSchema } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { ErrorDetailSchema, WorkSchema } from '../wire/gen/curfew/v1/work_pb.ts'
 import { fromPlain } from '../wire/plain.ts'
-import type { Settled, TaskService } from '../wire/task-service.ts'
+import type { Settled } from '../wire/task-service.ts'
 import { detailOf } from '../wire/wire-error.ts'
 
 /** Of texts in one message. */
@@ -14,6 +14,18 @@ const MOST_LENGTH = 1024 * 1024
 /** Of texts that nobody has taken yet. What ends beyond that is read again, so many at a time that they find room. */
 const MOST_HELD = 16 * 1024 * 1024
 const MOST_READ_AGAIN = MOST_HELD / MAX_PAYLOAD_BYTES
+
+/** A wait that is looked after while it lasts. */
+export interface OpenWait {
+  /** Ends it, with null. */
+  signal: AbortSignal
+  /** It was looked at, and has not settled. */
+  onUnsettled(): void
+}
+
+export interface Waitable {
+  settled(id: string, timeoutMs: null, wait: OpenWait): Promise<Settled | null>
+}
 
 export interface Ends {
   ends: Waited[]
@@ -28,7 +40,7 @@ interface Ended {
 
 /** The first comes when all have been looked at, whether or not one has settled. Ends when all have been told of. */
 export async function* endsOf(
-  service: TaskService,
+  service: Waitable,
   ids: ReadonlySet<string>,
   signal: AbortSignal,
 ): AsyncGenerator<Ends> {
@@ -37,58 +49,53 @@ export async function* endsOf(
   const ended: Ended[] = []
   /** They have settled, and there was no room for them. */
   const later: string[] = []
+  const unlooked = new Set(ids)
+  /** They had settled when they were first looked at. */
+  const untold = new Set<string>()
+  let underWay = 0
   let held = 0
   let failed: { error: unknown } | null = null
+  let wake = () => {}
   const tell = (one: Ended) => {
     ended.push(one)
     held += one.length
   }
-  /** Whether it has settled, or never will. */
-  const look = async (id: string, timeoutMs: number | null): Promise<boolean> => {
+  const waitFor = async (id: string) => {
+    const onUnsettled = () => {
+      if (unlooked.delete(id)) wake()
+    }
+    underWay++
     try {
-      const settled = await service.settled(id, timeoutMs, stop)
+      const settled = await service.settled(id, null, { signal: stop, onUnsettled })
       if (settled && held > MOST_HELD) later.push(id)
       else if (settled) tell(endOf(id, settled))
-      return settled !== null
     } catch (error) {
       // Of one that is not there the others are no matter.
       if (error instanceof CurfewError && error.code === 'not_found') tell(missing(id, error))
       else failed ??= { error }
-      return true
     }
+    if (unlooked.delete(id)) untold.add(id)
+    underWay--
+    wake()
   }
   try {
-    const untold = new Set<string>()
-    const unsettled: string[] = []
-    await Promise.all(
-      Array.from(ids, async (id) => {
-        if (await look(id, 0)) untold.add(id)
-        else unsettled.push(id)
-      }),
-    )
-    let left = unsettled.length
-    let wake = () => {}
-    for (const id of unsettled) {
-      void look(id, null).then(() => {
-        left--
-        wake()
-      })
-    }
-    for (let isFirst = true; ; isFirst = false) {
+    for (const id of ids) void waitFor(id)
+    for (let isFirst = true; ; ) {
       const somethingHappens = new Promise<void>((resolve) => {
         wake = resolve
       })
       if (failed) throw (failed as { error: unknown }).error
-      if (ended.length > 0 || isFirst) {
+      if (unlooked.size > 0) await somethingHappens
+      else if (ended.length > 0 || isFirst) {
+        isFirst = false
         const some = ended.splice(0, fitting(ended))
         for (const { waited, length } of some) {
           held -= length
           untold.delete(waited.id)
         }
         yield { ends: some.map(({ waited }) => waited), looked: untold.size === 0 }
-      } else if (later.length > 0) {
-        await Promise.all(later.splice(0, MOST_READ_AGAIN).map((id) => look(id, null)))
-      } else if (left > 0) await somethingHappens
+      } else if (later.length > 0) await Promise.all(later.splice(0, MOST_READ_AGAIN).map(waitFor))
+      else if (underWay > 0) await somethingHappens
       else return
     }
   } finally {

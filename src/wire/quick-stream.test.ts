@@ -6,6 +6,7 @@ import { createClient } from '@connectrpc/connect'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import { SystemClock } from '../core/system-clock.ts'
+import { libraryTransport } from './fixtures/library-transport.ts'
 import type { AttachRequest, AttachResponse } from './gen/curfew/v1/workers_pb.ts'
 import { AttachResponseSchema, WorkerService } from './gen/curfew/v1/workers_pb.ts'
 import { endpointOf } from './http-client.ts'
@@ -67,7 +68,7 @@ function calls(url: string, byHand: boolean) {
   return (workerId: string, signal = new AbortController().signal): AsyncIterable<AttachResponse> =>
     byHand
       ? callStream(endpoint, method, { workerId }, { token: undefined, signal, fromBytes })
-      : createClient(WorkerService, endpoint.transport).attach({ workerId }, { signal })
+      : createClient(WorkerService, libraryTransport(url)).attach({ workerId }, { signal })
 }
 
 async function outcome(stream: AsyncIterable<AttachResponse>) {

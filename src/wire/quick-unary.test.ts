@@ -6,6 +6,7 @@ import { createClient } from '@connectrpc/connect'
 import { expect, onTestFinished, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import { SystemClock } from '../core/system-clock.ts'
+import { libraryTransport } from './fixtures/library-transport.ts'
 import type { BeatRequest } from './gen/curfew/v1/workers_pb.ts'
 import { WorkerService } from './gen/curfew/v1/workers_pb.ts'
 import { endpointOf } from './http-client.ts'
@@ -136,7 +137,7 @@ test('a call by hand has the answers and errors of one by the library', async ()
   const { signal } = new AbortController()
   const byHand = (workerId: string) =>
     callUnary(endpoint, method, { workerId }, { token: undefined, clock, timeoutMs: 10_000, signal })
-  const rpc = createClient(WorkerService, endpoint.transport)
+  const rpc = createClient(WorkerService, libraryTransport(url))
   expect(await byHand('unknown')).toEqual(await rpc.beat({ workerId: 'unknown' }))
   for (const workerId of ['refused', 'broken']) {
     const [mine, its] = await Promise.all(

@@ -253,8 +253,8 @@ export interface TaskService extends DeadLetterService {
   serverStatus(): Promise<StatusView>
   schedule(request: ScheduleRequest): Promise<ScheduledTask[]>
   get(id: string): Promise<TaskView | null>
-  /** Resolves when it has settled; null when `timeoutMs` was over first, or the signal aborted. */
-  settled(id: string, timeoutMs: number | null, signal?: AbortSignal): Promise<Settled | null>
+  /** Resolves when it has settled; null when `timeoutMs` was over first. */
+  settled(id: string, timeoutMs: number | null): Promise<Settled | null>
   /** Resolves after its commit; throws when nobody would take it. */
   signal(id: string, name: string, value: string, requestId?: string): Promise<void>
   cancel(id: string, requestId?: string): Promise<CancelAnswer>

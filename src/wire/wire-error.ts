@@ -74,7 +74,7 @@ export function fromConnectError(error: unknown): CurfewError {
   const refused = refusedByTls((connect.cause as NodeJS.ErrnoException | undefined)?.code ?? '', error)
   if (refused) return refused
   const known = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')
-  // Of a stream that was refused nothing arrives but the status, nor of what a proxy refuses.
+  // Of what a proxy refuses nothing may arrive but the status.
   const [bare, status = ''] = /^HTTP (\d+)$/.exec(connect.rawMessage) ?? []
   const code = PROXY_CODES[status] ?? known
   const message = (bare ? PLAIN_MESSAGES[code] : undefined) ?? connect.rawMessage
