@@ -10,11 +10,6 @@ export class CallSlots {
     this.#most = most
   }
 
-  /** Somebody waits for a turn. */
-  get full(): boolean {
-    return this.#queue.length > this.#first
-  }
-
   /** In the order in which they came. */
   async run<T>(call: () => Promise<T>): Promise<T> {
     if (this.#taken < this.#most) this.#taken++

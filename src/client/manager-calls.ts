@@ -7,7 +7,7 @@ import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
-import { sleep, within } from '../core/clock.ts'
+import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Problem } from '../definitions/problem.ts'
 import { DefinitionError } from '../definitions/problem.ts'
@@ -39,26 +39,13 @@ interface CallOptions {
   timeoutMs: number
 }
 
-/** A request that stays open at the manager for so long, and the time its caller gives up. */
-interface Waiting {
-  waitMs: number
-  until: number
-}
-
 /** Three more tries, from half a second to five. */
 const RETRIES = 3
 const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 }
 /** Without an answer for so long it is a connection that failed. */
 const ANSWER_WITHIN_MS = 15_000
-/** How long a wait asks at a time; the server would end it soon after. */
-const WAIT_MS = 25_000
-/** However short its limit is, a wait may take so long to be answered once. */
-const FIRST_LOOK_MS = 1_000
-/** While others wait for their turn. */
-const SHORT_WAIT_MS = 1_000
 /** Requests under way: each has a connection of its own, and a program may well have thousands at once. */
 const MOST_CALLS = 100
-const MOST_WAITS = 100
 /** Work whose manager cannot be reached for so long is given up on. */
 const ORPHANED_MS = 15_000
 
@@ -69,7 +56,6 @@ export class ManagerCalls {
   #current = 0
   readonly #closing = new AbortController()
   readonly #calls = new CallSlots(MOST_CALLS)
-  readonly #waits = new CallSlots(MOST_WAITS)
 
   constructor(parts: CallParts) {
     this.#parts = parts
@@ -86,63 +72,28 @@ export class ManagerCalls {
     for (const { endpoint } of this.#managers) endpoint.close()
   }
 
-  async call<T>(
-    request: (manager: Manager, options: CallOptions) => Promise<T>,
-    waiting?: Waiting,
-  ): Promise<T> {
+  async call<T>(request: (manager: Manager, options: CallOptions) => Promise<T>): Promise<T> {
     const { clock, counters } = this.#parts
-    // Connect sends it as a whole number.
-    const timeoutMs = Math.ceil(ANSWER_WITHIN_MS + (waiting?.waitMs ?? 0))
-    const options = { signal: this.#closing.signal, timeoutMs }
+    const options = { signal: this.#closing.signal, timeoutMs: ANSWER_WITHIN_MS }
     let since: number | null = null
     counters.requests++
     for (let tries = 0; ; tries++) {
       const asked = this.#managers[this.#current] as Manager
       try {
-        return await (waiting ? request(asked, options) : this.#calls.run(() => request(asked, options)))
+        return await this.#calls.run(() => request(asked, options))
       } catch (error) {
-        if (waiting ? clock.monotonic() >= waiting.until : tries >= RETRIES) {
+        if (tries >= RETRIES) {
           counters.failures++
           throw this.#faultOf(error)
         }
         since ??= clock.monotonic()
         try {
-          await this.#afterFailure(error, { asked, tries, silentSince: since, until: waiting?.until })
+          await this.#afterFailure(error, { asked, tries, silentSince: since })
         } catch (fault) {
           counters.failures++
           throw fault
         }
       }
-    }
-  }
-
-  /** Asks again until it is answered or the time is over, also while nobody answers or others have their turn. */
-  wait<T>(
-    timeoutMs: number | null,
-    ask: (manager: Manager, waitMs: number, options: CallOptions) => Promise<T | null>,
-  ): Promise<T | null> {
-    const { clock } = this.#parts
-    const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
-    return within(clock, Math.max(timeoutMs ?? Infinity, FIRST_LOOK_MS), this.#askUntil(until, ask))
-  }
-
-  async #askUntil<T>(
-    until: number,
-    ask: (manager: Manager, waitMs: number, options: CallOptions) => Promise<T | null>,
-  ): Promise<T | null> {
-    const { clock } = this.#parts
-    for (let isFirst = true; ; isFirst = false) {
-      const answer = await this.#waits.run(async () => {
-        const leftMs = Math.max(0, until - clock.monotonic())
-        if (leftMs === 0 && !isFirst) return null
-        const waitMs = Math.min(leftMs, this.#waits.full ? SHORT_WAIT_MS : WAIT_MS)
-        const asking = this.call((manager, options) => ask(manager, waitMs, options), { waitMs, until })
-        return asking.catch((error: CurfewError) => {
-          if (clock.monotonic() < until || !isWorthRetrying(error)) throw error
-          return null
-        })
-      })
-      if (answer !== null || clock.monotonic() >= until) return answer
     }
   }
 
@@ -188,11 +139,10 @@ export class ManagerCalls {
       asked: Manager
       tries: number
       silentSince: number
-      until?: number | undefined
       stop?: AbortSignal
     },
   ): Promise<void> {
-    const { asked, tries, silentSince, until = Infinity, stop = this.#closing.signal } = at
+    const { asked, tries, silentSince, stop = this.#closing.signal } = at
     const fault = this.#faultOf(error)
     const { clock, randomness, counters } = this.#parts
     if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
@@ -201,8 +151,7 @@ export class ManagerCalls {
       throw fault
     }
     counters.retries++
-    const delayMs = Math.min(backoffMs(BACKOFF, tries, randomness.next()), until - clock.monotonic())
-    await sleep(clock, delayMs, stop)
+    await sleep(clock, backoffMs(BACKOFF, tries, randomness.next()), stop)
     // Of several that failed together, one goes on for all.
     if (this.#managers[this.#current] === asked) this.#current = (this.#current + 1) % this.#managers.length
   }

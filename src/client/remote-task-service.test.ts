@@ -256,38 +256,45 @@ test('a wait for one is asked for again and again, for no longer than a manager 
   expect(short.took).toBeLessThan(70)
 })
 
-test('a wait for a workflow of a job is asked for again and again, for no longer than a request may take', async () => {
-  const waits: (number | undefined)[] = []
+test('a workflow of a job is waited for by its run, and told as that ended', async () => {
+  const runId = 't_1'
+  let ended = false
   const { service, clock } = setUp({
-    waitWorkflow: async ({ timeoutMs }) => {
-      waits.push(timeoutMs)
+    listWorkflows: () => ({ workflows: [{ id: 'w', kind: 'task', name: 'n', status: 'running', runId }] }),
+    wait: async ({ id, timeoutMs }) => {
+      expect(id).toBe(runId)
       await clock.sleep(timeoutMs as number)
-      return waits.length === 3 ? { workflow: { id: 'w', status: 'completed' } } : {}
+      return ended ? { settled: true, work: { id, status: 'timed_out', timeoutKind: 'total' } } : {}
     },
   })
-  expect((await inTime(clock, service.memberSettled('g_1', 'w', null))).ended).toMatchObject({ id: 'w' })
-  expect(waits).toEqual([25_000, 25_000, 25_000])
-  waits.length = 0
-  expect((await inTime(clock, service.memberSettled('g_1', 'w', 30_000))).ended).toBeNull()
-  expect(waits).toEqual([25_000, 5_000])
+  expect((await inTime(clock, service.memberSettled('j_1', 'w', 15_000))).ended).toBeNull()
+  ended = true
+  expect((await inTime(clock, service.memberSettled('j_1', 'w', null))).ended).toEqual({
+    ...{ id: 'w', kind: 'task', name: 'n', runId, dependsOn: [] },
+    ...{ status: 'timed_out', timeoutKind: 'total', output: null, failure: null },
+  })
 })
 
 test('a workflow of a job that has ended is told however short the limit is', async () => {
   const { service, clock } = setUp({
-    waitWorkflow: async ({ timeoutMs }) => {
-      expect(timeoutMs).toBeLessThanOrEqual(1)
+    listWorkflows: async () => {
       await clock.sleep(50)
-      return { workflow: { id: 'w', status: 'completed' } }
+      return { workflows: [{ id: 'w', status: 'completed', runId: 't_1' }] }
+    },
+    wait: ({ timeoutMs }) => {
+      expect(timeoutMs).toBe(0)
+      return { settled: true, output: '[1]' }
     },
   })
-  expect((await inTime(clock, service.memberSettled('g_1', 'w', 1))).ended).toMatchObject({ id: 'w' })
+  const { ended } = await inTime(clock, service.memberSettled('j_1', 'w', 1))
+  expect(ended).toMatchObject({ id: 'w', output: [1] })
 })
 
 test('however many wait for workflows of jobs, and whether or not somebody answers, each limit is over when it should be', async () => {
-  const { service, clock } = setUp({ waitWorkflow: () => new Promise<never>(() => undefined) })
+  const { service, clock } = setUp({ listWorkflows: () => new Promise<never>(() => undefined) })
   const from = clock.monotonic()
   const waits = Array.from({ length: 300 }, async (_, i) => {
-    const ended = await service.memberSettled('g_1', `w${i}`, 2_000 + i)
+    const ended = await service.memberSettled('j_1', `w${i}`, 2_000 + i)
     return { ended, lateMs: clock.monotonic() - from - 2_000 - i }
   })
   const { ended } = await inTime(clock, Promise.all(waits))

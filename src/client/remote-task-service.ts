@@ -3,7 +3,6 @@ import { create } from '@bufbuild/protobuf'
 import type { IdSource } from '../core/id.ts'
 import { idPrefix } from '../core/own-work.ts'
 import type { CancelAnswer } from '../core/states.ts'
-import { isEnded } from '../core/states.ts'
 import type {
   DeadLetter,
   DeadLetterChoice,
@@ -21,6 +20,7 @@ import {
   WorkSchema,
 } from '../wire/gen/curfew/v1/work_pb.ts'
 import { WorkerSchema } from '../wire/gen/curfew/v1/workers_pb.ts'
+import { MemberWaits } from '../wire/member-waits.ts'
 import { toPlain, valueMessage } from '../wire/plain.ts'
 import type { MemberView, RunView } from '../wire/run-view.ts'
 import type {
@@ -53,11 +53,13 @@ export class RemoteTaskService implements TaskService {
   readonly #parts: Parts
   readonly #calls: ManagerCalls
   readonly #waits: GatheredWaits
+  readonly #memberWaits: MemberWaits
 
   constructor(parts: Parts) {
     this.#parts = parts
     this.#calls = new ManagerCalls(parts)
     this.#waits = new GatheredWaits(parts, this.#calls)
+    this.#memberWaits = new MemberWaits(parts.clock, this)
   }
 
   async close(): Promise<void> {
@@ -203,13 +205,8 @@ export class RemoteTaskService implements TaskService {
     return status as CancelAnswer
   }
 
-  async memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
-    return this.#calls.wait(timeoutMs, async ({ jobs }, waitMs, options) => {
-      const request = { jobId, workflowId: id, timeoutMs: waitMs }
-      const { workflow } = await jobs.waitWorkflow(request, options)
-      const member = workflow ? toPlain<MemberView>(MemberSchema, workflow) : null
-      return member && isEnded(member.status) ? member : null
-    })
+  memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
+    return this.#memberWaits.settled(jobId, id, timeoutMs)
   }
 
   deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {

@@ -18,9 +18,9 @@ import { run } from '../store/statement.ts'
 import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { DeadLetterChoice } from '../wire/dead-letter-view.ts'
+import { MemberWaits } from '../wire/member-waits.ts'
 import { PROTOCOL_MAX, VERSION } from '../wire/protocol.ts'
 import type { MemberView } from '../wire/run-view.ts'
-import { memberOf } from '../wire/run-view.ts'
 import type {
   MetricView,
   ScheduledTask,
@@ -60,12 +60,14 @@ interface Parts {
 
 export class LocalTaskService extends TaskReader implements TaskService {
   readonly #parts: Parts
+  readonly #memberWaits: MemberWaits
   #submit: ((request: SubmitRequest) => Promise<Submitted>) | null = null
 
   constructor(parts: Parts) {
     const { store, time, clock, manager } = parts
     super({ store, time, clock, slotStates: () => manager.desk.slotStates() })
     this.#parts = parts
+    this.#memberWaits = new MemberWaits(clock, this)
   }
 
   async schedule({ kind, name, title, policy, start, tasks }: ScheduleRequest): Promise<ScheduledTask[]> {
@@ -277,23 +279,8 @@ export class LocalTaskService extends TaskReader implements TaskService {
       : 'already_cancelled'
   }
 
-  async memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
-    const { clock } = this.#parts
-    const until = timeoutMs === null ? Infinity : clock.monotonic() + timeoutMs
-    for (let waitMs = FIRST_LOOK_MS; ; waitMs = Math.min(waitMs * 2, LONGEST_LOOK_MS)) {
-      const members = await this.members(jobId)
-      const member = memberOf(jobId, id, members)
-      const leftMs = until - clock.monotonic()
-      if (member.runId === null && isEnded(member.status)) return member
-      if (member.runId === null && leftMs <= 0) return null
-      if (member.runId !== null) {
-        const settled = await this.settled(member.runId, leftMs === Infinity ? null : Math.max(leftMs, 0))
-        return settled && ((await this.members(jobId)).find((one) => one.id === id) ?? null)
-      }
-      // Without a run it may start, be cancelled or be skipped at any time: its turn comes with an end before it.
-      const before = runningBefore(member, members)
-      if (await this.settled(before ?? jobId, Math.min(waitMs, leftMs))) waitMs = FIRST_LOOK_MS / 2
-    }
+  memberSettled(jobId: string, id: string, timeoutMs: number | null): Promise<MemberView | null> {
+    return this.#memberWaits.settled(jobId, id, timeoutMs)
   }
 
   async metrics(): Promise<MetricView[]> {
@@ -332,21 +319,5 @@ function requested(method: string, id: string, requestId: string | undefined): {
 /** What peers commit is seen by looking; in one process that is a backstop. */
 const LOOK_EVERY_MS = { postgres: 1_000, sqlite: 10_000 }
 
-/** How soon and how rarely a workflow that has no run yet is looked at again. */
-const FIRST_LOOK_MS = 20
-const LONGEST_LOOK_MS = 1_000
-
 /** Of an agent that was started alone. */
 const NOTHING_ABOVE = { parentId: null, rootId: null, step: null, detached: 0 } as const
-
-/** The run of one that it waits for, at any depth. */
-function runningBefore(member: MemberView, members: readonly MemberView[]): string | null {
-  const byId = new Map(members.map((one) => [one.id, one]))
-  const before = new Set(member.dependsOn)
-  for (const id of before) {
-    const { runId, status, dependsOn } = byId.get(id) as MemberView
-    if (runId !== null && !isEnded(status)) return runId
-    for (const other of dependsOn) before.add(other)
-  }
-  return null
-}
