@@ -117,8 +117,7 @@ class ChaosRun<Kept, Figures> {
       ...this.#load.audit(facts, records, {
         // Over SQLite one process fires its own; on PostgreSQL peers fire what is overdue by the leadership lease.
         latestResultMs: postgresUrl ? 5_000 : 1_000,
-        // As low as the answer took that a process has its time from: after a connection was cut, a second or more.
-        clockSlackMs: terminateConnections ? 2_000 : postgresUrl ? 500 : 0,
+        clockSlackMs: postgresUrl ? 500 : 0,
         allowedCodes: terminateConnections ? ['store_unavailable'] : [],
       }),
     )

@@ -124,6 +124,8 @@ export const MAX_LABELS = 100
 export const MAX_REQUEST_BYTES = 16 * 1024 * 1024
 /** Work that one request waits for: a client has further requests for more. */
 export const MAX_WAITED_FOR = 5_000
+/** What all such requests to one manager wait for: each takes two kilobytes. */
+export const MAX_WAITED_FOR_IN_ALL = 250_000
 /** An answer: what a manager says is believed, and the results an agent has waited for come together. */
 export const MAX_ANSWER_BYTES = 1024 * 1024 * 1024
 /** Messages inside messages: runs below runs, at the end of them a value, each of whose levels is two messages. */

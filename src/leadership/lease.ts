@@ -76,7 +76,7 @@ export class Lease {
   }
 
   renewed({ row, sentAt, arrivedAt, lead }: Beat, quietMs: number): void {
-    this.#time.update(row.raw + row.correction, arrivedAt)
+    this.#time.update(row.raw + row.correction, { sentAt, arrivedAt })
     if (sentAt - this.#renewedAt > LEADERSHIP_MS) this.#quietUntil = this.#time.now() + quietMs
     this.#renewedAt = sentAt
     if (lead) this.#leadUntil = sentAt + LEADERSHIP_MS

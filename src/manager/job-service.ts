@@ -5,7 +5,7 @@ import type { Clock } from '../core/clock.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { checkJsonText, encodeJson } from '../core/json.ts'
-import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_WAITED_FOR } from '../core/limits.ts'
+import { MAX_BULK_ROWS, MAX_KEY_LENGTH, MAX_WAITED_FOR, MAX_WAITED_FOR_IN_ALL } from '../core/limits.ts'
 import { idPrefix, JOB, WORK_KINDS, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus } from '../core/states.ts'
 import { TASK_STATUSES, TASK_TIMEOUT_KINDS } from '../core/states.ts'
@@ -61,6 +61,7 @@ export type JobMethods = Omit<ServiceImpl<typeof JobService>, Plain | Streams> &
 }
 
 export function jobService(service: TaskService & Waitable, clock: Clock): JobMethods {
+  let waitedFor = 0
   return {
     async submit(request, { requestHeader }) {
       const what = whatOf(request.what)
@@ -112,10 +113,17 @@ export function jobService(service: TaskService & Waitable, clock: Clock): JobMe
         const message = `at most ${MAX_WAITED_FOR} can be waited for together, got ${ids.length}`
         throw new CurfewError('too_big', message)
       }
-      const ends = endsOf(service, new Set(ids.map(checkId)), signal)
+      const wanted = new Set(ids.map(checkId))
+      if (waitedFor + wanted.size > MAX_WAITED_FOR_IN_ALL) throw tooManyWaits(waitedFor)
       const nothing = ({ looked }: Ends) => ({ ends: [], looked })
-      for await (const some of withSignsOfLife(ends, clock, QUIET_MS, nothing))
-        yield { $typeName: 'curfew.v1.WaitManyResponse', ...some }
+      waitedFor += wanted.size
+      try {
+        const ends = endsOf(service, wanted, signal)
+        for await (const some of withSignsOfLife(ends, clock, QUIET_MS, nothing))
+          yield { $typeName: 'curfew.v1.WaitManyResponse', ...some }
+      } finally {
+        waitedFor -= wanted.size
+      }
     },
     async *watch({ id, lastSequence }, { signal }) {
       const views = service.watch(checkId(id), lastSequence, signal)
@@ -173,6 +181,12 @@ export function jobService(service: TaskService & Waitable, clock: Clock): JobMe
     },
     ...deadLetterMethods(service),
   }
+}
+
+function tooManyWaits(already: number): CurfewError {
+  return new CurfewError('overloaded', `results of ${already} are waited for here already`, {
+    hint: `At most ${MAX_WAITED_FOR_IN_ALL} are, over all callers: wait for fewer at a time.`,
+  })
 }
 
 function unchanged(view: WatchView): WatchView {

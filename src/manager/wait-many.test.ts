@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
+import { onAbort } from '../core/on-abort.ts'
 import { VirtualClock } from '../testing/virtual-clock.ts'
 import type { Settled, TaskView } from '../wire/task-service.ts'
 import { jobService } from './job-service.ts'
@@ -20,7 +21,7 @@ function setUp() {
     onUnsettled()
     const wait = Promise.withResolvers<Settled | null>()
     waits.set(id, wait)
-    signal.addEventListener('abort', () => {
+    onAbort(signal, () => {
       waits.delete(id)
       wait.resolve(null)
     })
@@ -162,4 +163,24 @@ test('too many, or what is no id, is refused before anything is waited for', asy
   await expect(ask(many).next()).rejects.toMatchObject({ code: 'too_big' })
   await expect(ask(['t_1', '']).next()).rejects.toMatchObject({ code: 'invalid_name' })
   expect(waits.size).toBe(0)
+})
+
+test('over all callers only so many are waited for; whoever comes then is to try again, and may when others have gone', async () => {
+  const { ask, end } = setUp()
+  const leaving = new AbortController()
+  const ids = (caller: number) => Array.from({ length: 5_000 }, (_, n) => `t_${caller}_${n}`)
+  const callers = Array.from({ length: 50 }, (_, i) => ask(ids(i), i === 7 ? leaving.signal : undefined))
+  for (const { next } of callers) expect(await next()).toEqual([])
+  const refusal = await ask(['t_one', 't_more'])
+    .next()
+    .catch((error: CurfewError) => error)
+  expect(refusal).toMatchObject({
+    code: 'overloaded',
+    message: expect.stringMatching(/^results of 250000 are waited for here already/),
+  })
+  const gone = callers[7]?.next()
+  leaving.abort()
+  expect(await gone).toBe('over')
+  end('t_more')
+  expect(await ask(['t_one', 't_more']).next()).toEqual(['t_more output'])
 })
