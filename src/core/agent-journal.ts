@@ -86,7 +86,8 @@ export type RunOutcome = { output: string } | { failure: Failure; timedOutMs?: n
 
 export type JournalResult = { seq: number } & (
   | { type: 'work'; step: number; outcome: WorkOutcome }
-  | { type: 'time'; step: number }
+  /** `at`: the store's time when it fired. */
+  | { type: 'time'; step: number; at?: number }
   | { type: 'signal'; step: number; value: string }
   | { type: 'ran'; step: number; outcome: RunOutcome }
   | { type: 'stuck'; step: number; activity: Activity }

@@ -350,7 +350,7 @@ function lookForStuck(draft: AgentDraft): void {
 function fireTimers(draft: AgentDraft): void {
   for (const step of takeDueTimers(draft.waits, draft.now)) {
     withdraw(draft.waits, [step])
-    draft.result({ type: 'time', step }, true)
+    draft.result({ type: 'time', step, at: draft.now }, true)
   }
 }
 

@@ -25,6 +25,7 @@ import type { Waitable } from './agent-step.ts'
 import { Step } from './agent-step.ts'
 import { resultBytes, stepEnd, thrownEnd, tooManySteps } from './agent-step-end.ts'
 import { bareReport, takePart } from './turn-report.ts'
+import { TurnTime } from './turn-time.ts'
 
 export interface RunHost {
   clock: Clock
@@ -63,8 +64,7 @@ export class AgentRun {
   /** While it is replayed. */
   #journal: ReplayedJournal | null
   #phase: Phase = 'settling'
-  /** What the store's time is ahead of this process's monotonic one, at least. */
-  #aheadMs: number
+  readonly #time: TurnTime
   #nextStep = 0
   #seen = 0
   #upTo: number
@@ -98,7 +98,7 @@ export class AgentRun {
     this.#journal = journal
     this.#inbox = journal ? [...journal.results] : [...turn.results]
     this.#upTo = turn.upTo
-    this.#aheadMs = turn.now - host.clock.monotonic()
+    this.#time = new TurnTime(host.clock, turn.now)
   }
 
   start(input: string): void {
@@ -147,7 +147,7 @@ export class AgentRun {
 
   /** The store's time, as far as it is known here. */
   now(): number {
-    return Math.floor(this.#host.clock.monotonic() + this.#aheadMs)
+    return this.#time.now()
   }
 
   newId(prefix: IdPrefix): string {
@@ -402,7 +402,7 @@ export class AgentRun {
   }
 
   #take(results: readonly JournalResult[], upTo: number, now: number): void {
-    this.#aheadMs = Math.max(this.#aheadMs, now - this.#host.clock.monotonic())
+    this.#time.atLeast(now)
     for (const result of results) if (result.seq > this.#seen) this.#inbox.push(result)
     this.#upTo = Math.max(this.#upTo, upTo)
   }
@@ -419,6 +419,8 @@ export class AgentRun {
   #deliver(result: JournalResult): void {
     if (result.type === 'stop') return this.#stop(new Stopped(result.reason))
     if (result.type === 'time') {
+      // Who fired it may know the time better than who started this turn: nobody sees less pass than was slept.
+      this.#time.atLeast(result.at ?? 0)
       const callback = this.#onTime.get(result.step)
       this.#onTime.delete(result.step)
       if (callback) return callback()
