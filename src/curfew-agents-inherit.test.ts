@@ -81,6 +81,65 @@ onEachStore('a deadline that is inherited', (test) => {
     })
   })
 
+  test('follows when what is above it is given more time, as far as its own timeout has it', async ({
+    world,
+  }) => {
+    const inner = agent({
+      name: 'inner',
+      run: async (_: null, ctx) =>
+        void (await ctx.allSettled([ctx.schedule(slow, null), ctx.schedule(slow, null, { timeout: '70s' })])),
+    })
+    const outer = agent({
+      ...{ name: 'outer', timeout: '60s', inherit: true, reserve: '5s' },
+      run: async (_: null, ctx) => {
+        ctx.schedule(slow, null, { timeout: '40s' })
+        await ctx.child(inner, null)
+      },
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [outer, inner] })
+    const startedAt = world.now
+    const handle = await curfew.start(outer, null)
+    await world.clock.advance('10s')
+    const below = async () => {
+      const works = [...(await curfew.list({ parent: handle.id })).tasks]
+      const child = works.find(({ name }) => name === 'inner')
+      works.push(...(await curfew.list({ parent: child?.id ?? '' })).tasks)
+      const sorted = works.map(({ deadlineAt }) => (deadlineAt ?? 0) - startedAt).sort((a, b) => a - b)
+      return { sorted, running: works.filter(({ status }) => status === 'running').length }
+    }
+    // The timeout of 40 s is its own; inner has 55 s, the two below it have its deadline less their grace and a second.
+    expect(await below()).toEqual({ sorted: [40_000, 52_000, 52_000, 55_000], running: 4 })
+    await handle.extend('60s')
+    expect((await below()).sorted).toEqual([40_000, 70_000, 112_000, 115_000])
+    const events = await curfew
+      .task((await curfew.list({ name: 'slow', status: 'running' })).tasks[0]?.id ?? '')
+      .events()
+    expect(events.at(-1)).toMatchObject({ type: 'deadlines_extended' })
+    const bound = async (deadline: number) => {
+      const { tasks } = await curfew.list({ name: 'slow' })
+      const id = tasks.find(({ deadlineAt }) => deadlineAt === startedAt + deadline)?.id ?? ''
+      return (await curfew.task(id).explain()).limits
+    }
+    expect(await bound(70_000)).toMatchObject([
+      { kind: 'total', setBy: 'call', timeoutMs: 70_000, binding: true },
+    ])
+    expect(await bound(112_000)).toMatchObject([{ kind: 'agent', setBy: 'inherited', binding: true }])
+    await world.clock.advance('55s')
+    expect((await below()).running).toBe(3)
+    await world.clock.advance('40s')
+    expect((await below()).running).toBe(2)
+    await world.clock.advance('60s')
+    const { tasks } = await curfew.list({ name: 'slow' })
+    expect(tasks.map(({ timeoutKind, endedAt }) => [timeoutKind, (endedAt ?? 0) - startedAt])).toEqual(
+      expect.arrayContaining([
+        ['total', 40_000],
+        ['total', 70_000],
+        ['agent', 112_000],
+      ]),
+    )
+    expect(await handle.view()).toMatchObject({ status: 'completed' })
+  })
+
   test('is told to be an option where it is none', async ({ world }) => {
     const wrong = agent({
       name: 'wrong',

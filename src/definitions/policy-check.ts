@@ -19,7 +19,7 @@ export function checkPolicy(at: string, value: unknown): TaskPolicy {
   const policy = { ...DEFAULT_POLICY, ...given } as TaskPolicy
   for (const key of DURATIONS) checkNumber(at, key, policy[key], MS)
   for (const key of LIMITS) if (policy[key] !== null) checkNumber(at, key, policy[key], { ...MS, min: 1 })
-  if (policy.reserveMs !== null) checkNumber(at, 'reserveMs', policy.reserveMs, MS)
+  for (const key of RESERVES) if (policy[key] !== null) checkNumber(at, key, policy[key], MS)
   checkNumber(at, 'retries', policy.retries, { min: 0, max: MAX_RETRIES })
   checkNumber(at, 'priority', policy.priority, { min: -32_768, max: 32_767 })
   checkNumber(at, 'warnAt', policy.warnAt, { min: 0.01, max: 1, whole: false })
@@ -45,6 +45,7 @@ const LIMITS = [
   'heartbeatTimeoutMs',
   'stuckAfterMs',
 ] as const
+const RESERVES = ['reserveMs', 'keptBackMs', 'ownTimeoutMs'] as const
 const DURATIONS = ['graceMs', 'softStopMs', 'retentionMs', 'cleanupMs'] as const
 const FLAGS = ['atMostOnce', 'inherit', 'failsOnTimeout', 'retriedAbove'] as const
 

@@ -154,11 +154,13 @@ describe('a policy', () => {
 
   test('takes every option, in milliseconds', () => {
     const { policy } = task({ name: 'resize', run, ...options })
-    const { cleanupMs, inherit, reserveMs, boundBy, label, failsOnTimeout, retriedAbove } = DEFAULT_POLICY
+    const { cleanupMs, inherit, reserveMs, boundBy, keptBackMs, ownTimeoutMs } = DEFAULT_POLICY
+    const { label, failsOnTimeout, retriedAbove } = DEFAULT_POLICY
     expect(policy).toEqual({
       trace: null,
       // Not for tasks of their own.
-      ...{ cleanupMs, inherit, reserveMs, boundBy, label, failsOnTimeout, retriedAbove },
+      ...{ cleanupMs, inherit, reserveMs, boundBy, keptBackMs, ownTimeoutMs },
+      ...{ label, failsOnTimeout, retriedAbove },
       timeoutMs: 120_000,
       attemptTimeoutMs: 30_000,
       queueTimeoutMs: 60_000,

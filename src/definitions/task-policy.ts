@@ -59,6 +59,9 @@ export interface TaskPolicy {
   reserveMs: number | null
   /** The timeout was inherited: from whose. */
   boundBy: 'job' | 'workflow' | 'agent' | 'total' | null
+  /** Then: what was kept back of the deadline above it, and its own timeout. */
+  keptBackMs: number | null
+  ownTimeoutMs: number | null
   /** Of workflows and jobs: the name of their definition. */
   label: string | null
   /** Of workflows: they end as failed when their timeout fires. */
@@ -69,7 +72,7 @@ export interface TaskPolicy {
   /** Of a single call, not of a definition; what is below it has it too. */
   trace: TraceContext | null
   /** Where each limit was set; one that is missing was not set at all. */
-  origins: Partial<Record<LimitKey, Origin>>
+  origins: Partial<Record<LimitKey | 'ownTimeout', Origin>>
 }
 
 export const DEFAULT_POLICY: TaskPolicy = {
@@ -92,6 +95,8 @@ export const DEFAULT_POLICY: TaskPolicy = {
   inherit: false,
   reserveMs: null,
   boundBy: null,
+  keptBackMs: null,
+  ownTimeoutMs: null,
   label: null,
   failsOnTimeout: false,
   retriedAbove: false,

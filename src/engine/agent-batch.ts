@@ -5,6 +5,7 @@
  */
 import type { Activity, JournalResult } from '../core/agent-journal.ts'
 import { isEnded } from '../core/states.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import type { SignalRow, TitledChild } from '../store/agent-statements.ts'
 import type { NewBelow, NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
@@ -19,7 +20,7 @@ import type { AgentInput, Grant, SettledChild } from './agent-input.ts'
 import { journalRow, unseen, workOutcome } from './agent-results.ts'
 import type { Starter } from './start-new.ts'
 import type { Effect, TaskDraft } from './task-draft.ts'
-import type { TaskAnswer } from './task-input.ts'
+import type { TaskAnswer, TaskInput } from './task-input.ts'
 
 /** Where a task stands below an agent. */
 export interface Scope {
@@ -53,7 +54,7 @@ interface Parts {
   rows: Map<string, TaskRow>
   starter: Starter
   /** Decides about a task, for what is handed down. */
-  cancelTask(row: TaskRow): void
+  decideTask(row: TaskRow, input: TaskInput): void
   decided(draft: TaskDraft): void
   effect(effect: Effect): void
 }
@@ -69,6 +70,8 @@ export class AgentBatch {
   readonly #toInsert: NewBelow[] = []
   readonly #toStop = new Set<string>()
   readonly #toCancel = new Set<string>()
+  /** They were given time: what inherits from them has it too. */
+  readonly #toFollow = new Set<string>()
   readonly #settled = new Map<string, TaskRow[]>()
   readonly #granted: (Grant & { parentId: string })[] = []
   readonly #woken = new Set<string>()
@@ -131,6 +134,7 @@ export class AgentBatch {
     for (const id of draft.cancels) this.#toCancel.add(id)
     if (draft.cancelBelow) this.#toStop.add(row.id)
     if (draft.wakes) this.#woken.add(row.id)
+    if (isGiven(input) && (draft.row.deadlineAt ?? 0) > (row.deadlineAt ?? 0)) this.#toFollow.add(row.id)
     return answer
   }
 
@@ -195,6 +199,7 @@ export class AgentBatch {
       if (grant) yield* this.#passUp(grant)
       if (this.#toCancel.size) yield* this.#cancelChosen()
       else if (this.#toStop.size) yield* this.#stopBelow()
+      else if (this.#toFollow.size) yield* this.#followBelow()
       else if (this.#settled.size) yield* this.#handUpSettled()
       else if (this.#granted.length === 0) return
     }
@@ -233,7 +238,24 @@ export class AgentBatch {
   #cancel(row: TaskRow | undefined): void {
     if (!row || row.settledAt !== null || isEnded(row.status)) return
     if (row.kind === 'agent') this.decide(row, { type: 'cancel' })
-    else this.#parts.cancelTask(row)
+    else this.#parts.decideTask(row, { type: 'cancel' })
+  }
+
+  *#followBelow(): Work<void> {
+    const { statements, rows } = this.#parts
+    const agentIds = [...this.#toFollow]
+    this.#toFollow.clear()
+    for (const agentId of agentIds) {
+      const { open = 0, deadlineAt = null } = rows.get(agentId) ?? {}
+      if (open === 0 || deadlineAt === null) continue
+      for (const child of yield* run(statements.agents.openChildren(agentId))) {
+        const row = rows.get(child.id) ?? child
+        if (isEnded(row.status) || readablePolicy(row.policy).keptBackMs === null) continue
+        const input = { type: 'follow', deadlineAt } as const
+        if (row.kind === 'agent') this.decide(row, input)
+        else this.#parts.decideTask(row, input)
+      }
+    }
   }
 
   *#handUpSettled(): Work<void> {
@@ -368,6 +390,11 @@ export class AgentBatch {
     }
     return known
   }
+}
+
+/** By an operator. What attempts are granted moves what would cut them short alone. */
+function isGiven(input: AgentInput): boolean {
+  return input.type === 'extend_by' || input.type === 'follow' || (input.type === 'granted' && input.operator)
 }
 
 function changeOf(before: TaskRow, after: TaskRow): 'none' | 'turn' | 'more' {

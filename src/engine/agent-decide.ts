@@ -17,8 +17,9 @@ import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { SignalRow } from '../store/agent-statements.ts'
 import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import { AgentDraft, hasUntil } from './agent-draft.ts'
-import type { AgentInput, Grant, SettledChild } from './agent-input.ts'
+import { AgentDraft } from './agent-draft.ts'
+import { extendBy, follow, granted } from './agent-extensions.ts'
+import type { AgentInput, SettledChild } from './agent-input.ts'
 import {
   countEnd,
   encodeWaits,
@@ -87,6 +88,9 @@ function decide(draft: AgentDraft, input: AgentInput, signals: readonly SignalRo
       return cancelChild(draft, input, (event) => signal(draft, input.signal.name, input.signal.value, event))
     case 'extend_by':
       return extendBy(draft, input.byMs)
+    case 'follow':
+      follow(draft, input.deadlineAt)
+      return ACCEPTED
     case 'resume':
       return resume(draft)
     case 'lost':
@@ -382,33 +386,6 @@ function cancel(draft: AgentDraft): TaskAnswer {
   if (!neverRan) draft.record({ type: 'agent_cancelling' })
   draft.stopCode({ code: 'cancelled', message: 'it was cancelled' })
   return { type: 'cancel', answer: neverRan ? 'pending_cancelled' : 'cancelled' }
-}
-
-/** Its deadline must not cut short what was granted below it; it never moves by more than its own length again. */
-function granted(draft: AgentDraft, { totalMs, until, operator }: Grant): void {
-  const { row, policy } = draft
-  const { timeoutMs } = policy
-  if (row.deadlineAt === null || isEnded(row.status)) return
-  if (until !== null && until <= row.deadlineAt) return
-  let byMs = totalMs
-  if (!operator) {
-    if (timeoutMs === null || totalMs <= row.extendedMs) return
-    byMs = Math.min(totalMs, timeoutMs) - Math.min(row.extendedMs, timeoutMs)
-    row.extendedMs = totalMs
-  }
-  if (byMs === 0) return
-  row.deadlineAt += byMs
-  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: row.deadlineAt })
-}
-
-/** By an operator: any amount. Its clean-up gets it too, once that runs. */
-function extendBy(draft: AgentDraft, byMs: number): TaskAnswer {
-  const { row } = draft
-  if (!draft.codeAlive) return { type: 'unchanged', reason: `it is ${row.status} already` }
-  if (row.deadlineAt !== null && !isEnded(row.status)) row.deadlineAt += byMs
-  if (row.stopBoundAt !== null) row.stopBoundAt += byMs
-  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: hasUntil(row) })
-  return { type: 'extended', deadlineAt: hasUntil(row) }
 }
 
 function resume(draft: AgentDraft): TaskAnswer {

@@ -12,6 +12,7 @@ import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
+import { policyInForce } from './inherited-policy.ts'
 import { TaskDraft } from './task-draft.ts'
 
 /** Its code runs or waits, if only to clean up. */
@@ -48,7 +49,7 @@ export class AgentDraft extends TaskDraft {
   #wakes = false
 
   constructor(row: TaskRow, now: number) {
-    super(row, now, readablePolicy(row.policy))
+    super(row, now, policyInForce(row, readablePolicy(row.policy)))
     this.waits = this.#readWaits()
   }
 

@@ -42,5 +42,7 @@ export type AgentInput =
       children: readonly TitledChild[]
     }
   | { type: 'extend_by'; byMs: number }
+  /** As that of a task. */
+  | { type: 'follow'; deadlineAt: number }
   | { type: 'resume' }
   | { type: 'lost'; nodeId: string; receipt: Receipt; token?: string }

@@ -9,6 +9,7 @@ import type { TaskRow } from '../store/task-row.ts'
 import { hasUntil } from './agent-draft.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
+import { policyInForce } from './inherited-policy.ts'
 import { limitViews, parsed } from './task-view.ts'
 
 export type WaitedFor = Pick<
@@ -20,7 +21,7 @@ export type WaitedFor = Pick<
 export const MAX_SHOWN = 100
 
 export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: number) {
-  const policy = readablePolicy(row.policy)
+  const policy = policyInForce(row, readablePolicy(row.policy))
   const { limits, binding } = limitViews(row, policy, now)
   const stored = readableWaits(row)
   const all = row.live === 0 ? waitViews(stored, open, row.createdAt) : []

@@ -46,7 +46,28 @@ function inheritLimits(policy: TaskPolicy, { above, step, startAt }: Place): Tas
   return {
     ...own,
     timeoutMs: Math.max(0, leftMs),
-    boundBy,
-    origins: { ...own.origins, timeout: 'inherited' },
+    ...{ boundBy, keptBackMs: reserveMs, ownTimeoutMs: own.timeoutMs },
+    origins: {
+      ...own.origins,
+      timeout: 'inherited',
+      ...(own.origins.timeout && { ownTimeout: own.origins.timeout }),
+    },
   }
+}
+
+/** Its deadline when the one above it has become this: no earlier than it was, and no later than its own timeout has it. */
+export function followedDeadline(row: TaskRow, policy: TaskPolicy, above: number): number | null {
+  const { keptBackMs, ownTimeoutMs } = policy
+  if (keptBackMs === null || row.deadlineAt === null) return row.deadlineAt
+  const own = ownTimeoutMs === null ? Infinity : row.startAt + ownTimeoutMs
+  return Math.max(row.deadlineAt, Math.min(own, above - keptBackMs))
+}
+
+/** What holds by now: one that has followed as far as its own timeout has it is bound by that. */
+export function policyInForce(row: TaskRow, policy: TaskPolicy): TaskPolicy {
+  const { ownTimeoutMs, origins } = policy
+  if (ownTimeoutMs === null || row.deadlineAt !== row.startAt + ownTimeoutMs) return policy
+  const { ownTimeout, ...others } = origins
+  const own = { boundBy: null, timeoutMs: ownTimeoutMs }
+  return { ...policy, ...own, origins: { ...others, ...(ownTimeout && { timeout: ownTimeout }) } }
 }

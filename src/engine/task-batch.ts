@@ -79,7 +79,7 @@ export class TaskBatch {
       wish: wish?.turns ?? null,
       rows: this.#rows,
       starter: this.#starter,
-      cancelTask: (row) => void this.#decideRow(row, { type: 'cancel' }),
+      decideTask: (row, input) => void this.#decideRow(row, input),
       decided: (draft) => this.#decided(draft),
       effect: (effect) => this.committed.effects.push(effect),
     })

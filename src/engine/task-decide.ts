@@ -15,6 +15,7 @@ import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { followedDeadline } from './inherited-policy.ts'
 import { TaskDraft } from './task-draft.ts'
 import type { TaskAnswer, TaskInput } from './task-input.ts'
 import { nextDue } from './task-limits.ts'
@@ -48,6 +49,8 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
       return cancel(draft)
     case 'extend_by':
       return extendBy(draft, input.byMs)
+    case 'follow':
+      return follow(draft, input.deadlineAt)
     case 'resume':
       return resume(draft)
     case 'lost':
@@ -267,6 +270,18 @@ function extendBy(draft: TaskDraft, byMs: number): TaskAnswer {
   const deadlineAt = earliest(row)
   draft.record({ type: 'deadlines_extended', byMs, deadlineAt })
   return { type: 'extended', deadlineAt }
+}
+
+/** What is above it was given more time. */
+function follow(draft: TaskDraft, above: number): TaskAnswer {
+  const { row, policy } = draft
+  if (isEnded(row.status)) return { type: 'unchanged', reason: `it is ${row.status} already` }
+  const byMs = (followedDeadline(row, policy, above) ?? 0) - (row.deadlineAt ?? 0)
+  if (row.deadlineAt === null || byMs === 0) return { type: 'accepted' }
+  row.deadlineAt += byMs
+  if (row.status === 'running') tellLimits(draft)
+  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: earliest(row) })
+  return { type: 'accepted' }
 }
 
 function resume(draft: TaskDraft): TaskAnswer {

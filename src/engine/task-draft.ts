@@ -12,6 +12,7 @@ import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { AttemptRow } from '../store/attempt-row.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { copyRow } from '../store/task-row.ts'
+import { policyInForce } from './inherited-policy.ts'
 import type { TaskEventBody } from './task-event.ts'
 
 /** What has to happen outside the store, once the decision is committed. */
@@ -49,7 +50,7 @@ export class TaskDraft {
   readonly letters: DeadLetterNote[] = []
   readonly now: number
 
-  constructor(row: TaskRow, now: number, policy: TaskPolicy = decodePolicy(row.policy)) {
+  constructor(row: TaskRow, now: number, policy: TaskPolicy = policyInForce(row, decodePolicy(row.policy))) {
     this.row = copyRow(row)
     this.before = row
     this.policy = policy

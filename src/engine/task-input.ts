@@ -9,6 +9,8 @@ export type TaskInput =
   | { type: 'due' }
   | { type: 'cancel' }
   | { type: 'extend_by'; byMs: number }
+  /** What is above it has more time: whatever inherits from it does too. */
+  | { type: 'follow'; deadlineAt: number }
   | { type: 'resume' }
   /** The process that ran its attempt is gone. `receipt`: what is known of what it left. */
   | { type: 'lost'; nodeId: string; receipt: Receipt; token?: string }

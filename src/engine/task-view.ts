@@ -10,6 +10,7 @@ import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
 import { policyWarnings } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { policyInForce } from './inherited-policy.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
 import { limitsInForce, wasDenied } from './task-limits.ts'
 
@@ -39,7 +40,7 @@ export function parsed<T>(text: string | null): T | null {
 }
 
 export function taskView(row: TaskRow) {
-  const policy = readablePolicy(row.policy)
+  const policy = policyInForce(row, readablePolicy(row.policy))
   return {
     id: row.id,
     kind: workKind(row),
@@ -149,7 +150,7 @@ export function taskEvents(
 
 /** `abandoned`: every slot here is held by a handler that ignored its signal. */
 export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number, abandoned: boolean) {
-  const policy = readablePolicy(row.policy)
+  const policy = policyInForce(row, readablePolicy(row.policy))
   const { limits, binding } = limitViews(row, policy, now)
   const extension = parsed<ExtensionState>(row.extension)
   return {
