@@ -6,9 +6,10 @@
 import { existsSync } from 'node:fs'
 import path from 'node:path'
 import type { Client } from '../client/client.ts'
-import { sleep } from '../core/clock.ts'
+import { sleep, within } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { maskUrl } from '../core/masked-url.ts'
+import { onAbort } from '../core/on-abort.ts'
 import type { OpenOptions } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
@@ -52,6 +53,9 @@ const LOOK_AGAIN_MS = 50
 /** A process that has just taken the store says a moment later where it listens. */
 const LISTENS_WITHIN_MS = 3_000
 const LOOK_FOR_HOLDER_MS = 250
+/** From then on whoever waits for an answer should know from whom; then it is given up. */
+const SILENT_MS = 3_000
+const ANSWERS_WITHIN_MS = 15_000
 const FREE_WITHIN_MS = 5_000
 /** A process whose connections are cut is seen to be gone in this time. */
 const GONE_WITHIN_MS = 2_000
@@ -193,7 +197,51 @@ export async function findProcess(io: Io, place: StorePlace): Promise<Engine | n
     closed.abort()
     return client.close()
   }
-  return { client, via: 'process', who: `process ${pid}`, ...NOWHERE, addresses: [address], gone, close }
+  const who = `process ${pid}`
+  try {
+    await untilAnswered(io, client, { pid, gone })
+  } catch (error) {
+    await close()
+    throw error
+  }
+  return { client, via: 'process', who, ...NOWHERE, addresses: [address], gone, close }
+}
+
+/** One that is stopped or busy accepts connections all the same. Of one that goes meanwhile the next request tells. */
+async function untilAnswered(
+  io: Io,
+  client: Client,
+  { pid, gone }: { pid: number; gone: AbortSignal },
+): Promise<void> {
+  const note = () =>
+    io.stderr.write(
+      `${new Colours(io, io.stderr).dim(`Process ${pid} has the store, and does not answer.`)}\n`,
+    )
+  const noting = io.clock.setTimer(SILENT_MS, note)
+  const answered = client.serverStatus().catch((error: unknown) => {
+    if (!isSilence(error)) throw error
+  })
+  try {
+    const over = await within(
+      io.clock,
+      ANSWERS_WITHIN_MS,
+      Promise.race([answered, aborted(gone)]).then(() => true),
+    )
+    if (over) return
+    throw new CurfewError('unreachable', `process ${pid} has the store, and does not answer`, {
+      hint: `It is stopped, or busy. kill -CONT ${pid} lets it go on; kill -9 ${pid} ends it, and the next goes on with its work.`,
+      fields: { pid },
+    })
+  } finally {
+    noting.cancel()
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else onAbort(signal, resolve)
+  })
 }
 
 function watchHolder(io: Io, isThere: () => boolean, closed: AbortSignal): AbortSignal {
