@@ -54,6 +54,28 @@ onEachStore('a deadline that is inherited', (test) => {
     expect(await handle.result()).toEqual({ kind: 'agent', attempts: 0 })
   })
 
+  test('does not hold for what cleans up after it: that has the budget of the clean-up', async ({ world }) => {
+    const giveBack = task({ name: 'give-back', run: async (what: string) => what })
+    const returned: string[] = []
+    const rents = agent({
+      name: 'rents',
+      timeout: '60s',
+      inherit: true,
+      run: async (_: null, ctx) => {
+        try {
+          await ctx.waitForSignal('never')
+        } finally {
+          returned.push(await ctx.schedule(giveBack, 'a machine'))
+        }
+      },
+    })
+    const curfew = await world.open({ tasks: [slow, giveBack], agents: [rents] })
+    const handle = await curfew.start(rents, null)
+    await world.clock.advance('60s')
+    expect(returned).toEqual(['a machine'])
+    expect(await handle.view()).toMatchObject({ status: 'timed_out', settled: true, receipt: 'aborted' })
+  })
+
   test('reaches what is further below when the agent says so', async ({ world }) => {
     const inner = agent({
       name: 'inner',

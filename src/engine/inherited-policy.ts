@@ -3,6 +3,7 @@
  * a reserve. Pure.
  */
 import { ownLimit } from '../core/own-work.ts'
+import { isEnded } from '../core/states.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { TaskRow } from '../store/task-row.ts'
 
@@ -38,7 +39,8 @@ function inheritLimits(policy: TaskPolicy, { above, step, startAt }: Place): Tas
   if (!inherits) return policy
   // What is above for all below it holds for what is below those.
   const own = step.kind === 'agent' && outer.inherit ? { ...policy, inherit: true } : policy
-  if (row.deadlineAt === null) return own
+  // A clean-up has a budget of its own, outside the deadline that was over.
+  if (row.deadlineAt === null || isEnded(row.status)) return own
   const reserveMs = step.reserveMs ?? outer.reserveMs ?? policy.graceMs + RESERVE_MS
   const leftMs = row.deadlineAt - reserveMs - startAt
   if (own.timeoutMs !== null && own.timeoutMs <= leftMs) return own
