@@ -54,7 +54,25 @@ onEachStore('a deadline that is inherited', (test) => {
     expect(await handle.result()).toEqual({ kind: 'agent', attempts: 0 })
   })
 
-  test('does not hold for what cleans up after it: that has the budget of the clean-up', async ({ world }) => {
+  test('is over before a start that comes too late: that is told at once', async ({ world }) => {
+    const hasty = agent({
+      name: 'hasty',
+      timeout: '60s',
+      run: async (_: null, ctx) =>
+        ctx.schedule(slow, null, { inherit: true, delay: '2m' }).catch((error: unknown) => ({
+          kind: (error as TaskTimedOut).kind,
+          attempts: (error as TaskTimedOut).attempts,
+        })),
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [hasty] })
+    const handle = await curfew.start(hasty, null)
+    await world.clock.advance('1ms')
+    expect(await handle.view()).toMatchObject({ status: 'completed', output: { kind: 'agent', attempts: 0 } })
+  })
+
+  test('does not hold for what cleans up after it: that has the budget of the clean-up', async ({
+    world,
+  }) => {
     const giveBack = task({ name: 'give-back', run: async (what: string) => what })
     const returned: string[] = []
     const rents = agent({

@@ -97,11 +97,13 @@ export function startsAt(row: TaskRow): number | null {
 export function newTaskLimits(
   policy: TaskPolicy,
   now: number,
-  startAt: number,
+  start: number,
 ): Omit<
   NewTask,
   'id' | 'name' | 'queue' | 'priority' | 'key' | 'status' | 'input' | 'policy' | 'nodeId' | 'createdAt'
 > {
+  // What inherits no time at all has no start to wait for.
+  const startAt = policy.timeoutMs === 0 ? now : start
   const deadlineAt = policy.timeoutMs === null ? null : startAt + policy.timeoutMs
   const queueDeadlineAt = policy.queueTimeoutMs === null ? null : startAt + policy.queueTimeoutMs
   const ready = startAt <= now ? 1 : 0
