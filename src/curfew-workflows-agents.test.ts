@@ -77,6 +77,33 @@ onEachStore('workflows and what is around them', (test) => {
     expect(await handle.status()).toBe('failed')
   })
 
+  test('a node says when the limit of its agent or child is warned of', async ({ world }) => {
+    const waits = agent({ name: 'waits', run: async (_: null, ctx) => ctx.waitForSignal('never') })
+    const endless = workflow({ name: 'endless', nodes: [{ id: 'a', actionId: 'slow' }], actions: { slow } })
+    const graph = workflow({
+      name: 'graph',
+      actions: { waits, endless },
+      nodes: [
+        { id: 'start' },
+        { id: 'agent', actionId: 'waits', input: { value: 'null' }, timeout: '10s', warnAt: 0.5 },
+        { id: 'child', actionId: 'endless', timeout: '10s', warnAt: 0.5 },
+      ],
+      transitions: [
+        { from: 'start', to: 'agent' },
+        { from: 'start', to: 'child' },
+      ],
+    })
+    const curfew = await world.open({ tasks: [slow], agents: [waits], workflows: [graph, endless] })
+    const handle = await curfew.start(graph, null)
+    await world.clock.advance('5s')
+    const { tasks } = await curfew.list({ parent: handle.id })
+    for (const { id } of tasks) {
+      const warned = (await curfew.task(id).events()).filter(({ type }) => type === 'limit_warning')
+      expect(warned).toMatchObject([{ percent: 50, remainingMs: 5_000 }])
+    }
+    expect(tasks).toHaveLength(2)
+  })
+
   test('runs are listed by their kind and by the name of their definition', async ({ world }) => {
     const curfew = await world.open({ workflows: [twice] })
     const run = await curfew.start(twice, 1)

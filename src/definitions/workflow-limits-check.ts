@@ -18,6 +18,17 @@ const RECOMMENDED: Record<string, string> = {
   update_context: '5 to 30 seconds',
 }
 
+/** What has a timeout, and its own clean-up. */
+const AGENT_LIKE: Partial<Record<ActionModel['kind'], string>> = {
+  agent: 'an agent',
+  workflow_call: 'a child workflow',
+}
+const OF_TASKS = [
+  ['queueTimeoutMs', 'queueTimeout'],
+  ['softStopMs', 'softStop'],
+  ['graceMs', 'grace'],
+] as const
+
 export function checkLimits(
   model: WorkflowModel,
   shape: WorkflowShape,
@@ -67,6 +78,11 @@ function checkNode(
     const { source } = field
     const message = `${source.spell('retryLimit')} has no effect: ${source.spell('onTimeout')} is 'fail'`
     field.warning('no_effect', message, { suggestion: `Set ${source.spell('onTimeout')}: retry.` })
+  }
+  const agentLike = action && AGENT_LIKE[action.kind]
+  for (const [key, name] of agentLike ? OF_TASKS : []) {
+    if ((node[key] ?? execution?.[key]) === undefined) continue
+    field.warning('no_effect', `${field.source.spell(name)} has no effect on ${agentLike}`)
   }
   const aboveMs = ms ?? model.timeoutMs
   if (own && aboveMs !== null && own.ms > aboveMs && !(action?.kind === 'workflow_call' && ms !== null)) {

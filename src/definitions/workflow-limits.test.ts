@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { loadWorkflow } from './workflow.ts'
+import { loadWorkflow, validateWorkflow } from './workflow.ts'
 import { childTimeout, executionLimits, quorum, synchronizationTimeout } from './workflow-limits.ts'
 import type { ActionModel, ExecutionModel, TransitionModel } from './workflow-model.ts'
 import { planWorkflow } from './workflow-plan.ts'
@@ -150,4 +150,19 @@ transitions:
     expect(plan.largestMs('inner')).toBe(60_000)
     expect(plan.largestMs('nothing')).toBeNull()
   })
+})
+
+test.each([
+  ['agent', 'an agent'],
+  ['workflow_call', 'a child workflow'],
+])('limits of a node that %s does not have', (kind, what) => {
+  const name = kind === 'agent' ? 'agent' : 'workflow'
+  const { problems } = validateWorkflow(`
+name: w
+actions: { x: { kind: ${kind}, ${name}: y, execution: { grace: 1s } } }
+nodes: [{ id: a, action_id: x, timeout: 1m, queue_timeout: 2s, soft_stop: 3s, warn_at: 0.5 }]
+`)
+  expect(problems.map(({ code, message }) => [code, message])).toEqual(
+    ['queue_timeout', 'soft_stop', 'grace'].map((key) => ['no_effect', `${key} has no effect on ${what}`]),
+  )
 })

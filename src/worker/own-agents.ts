@@ -118,7 +118,8 @@ function beginNode(
     const model = definitions.workflows[work.name]
     if (!model) throw unknown('workflow', work.name, node)
     const { ms, origin } = childTimeout(node, action, model)
-    const policy = workflowPolicy(model, ms, origin === 'workflow' ? 'definition' : origin)
+    const own = workflowPolicy(model, ms, origin === 'workflow' ? 'definition' : origin)
+    const policy = withWarning(own, node, action)
     const depth = outer + 1
     if (depth > MAX_RUN_DEPTH) throw tooDeep(work.name, node)
     const input = {
@@ -131,7 +132,7 @@ function beginNode(
   if (work.kind === 'agent') {
     const base = policyIn(definitions.agents, 'agent', work.name, node)
     const { ms, origin } = limits.timeout
-    const limited = origin === 'default' ? base : withTimeout(base, ms, origin)
+    const limited = withWarning(origin === 'default' ? base : withTimeout(base, ms, origin), node, action)
     const policy = inheritAll ? { ...limited, inherit: true } : limited
     return context.begin({ kind: 'agent', name: work.name, input: work.input, policy, title, ...inherited })
   }
@@ -155,6 +156,11 @@ function tooDeep(name: string, { id }: { id: string }): CurfewError {
 
 function withTimeout(policy: TaskPolicy, timeoutMs: number | null, origin: Origin): TaskPolicy {
   return { ...policy, timeoutMs, origins: { ...policy.origins, timeout: origin } }
+}
+
+function withWarning(policy: TaskPolicy, node: NodeModel, { execution }: RunCommand['action']): TaskPolicy {
+  const warnAt = node.warnAt ?? execution.warnAt ?? policy.warnAt
+  return warnAt === policy.warnAt ? policy : { ...policy, warnAt }
 }
 
 /** The limits of the node and its action over those of the task; a timeout comes back to the graph, not to the task. */
