@@ -215,7 +215,7 @@ onEachStoreAndResidence('stopping agents', (test, residents) => {
     expect(await errorOf(handle.result(), TaskTimedOut)).toMatchObject({
       kind: 'agent',
       receipt: 'abandoned',
-      hint: 'Its clean-up took too long and was abandoned.',
+      hint: 'Its clean-up, or a handler below it, was abandoned and may still run.',
     })
     expect(await next.result()).toBe('ran')
   })

@@ -4,7 +4,7 @@ import { timeoutsOf, tokensOf } from '../scripts/acceptance/workflow-runs.ts'
 import type { World } from '../scripts/acceptance/world.ts'
 import { onEachStore } from '../scripts/acceptance/world.ts'
 import type { Curfew, TaskEventView, WorkflowHandle } from './curfew.ts'
-import { Stopped, task, workflow } from './curfew.ts'
+import { agent, Stopped, task, workflow } from './curfew.ts'
 
 /** Takes as long as its input says; follows its signal. */
 const workFor = (world: World) =>
@@ -206,6 +206,51 @@ onEachStore(
   },
   ['file', 'postgres'],
 )
+
+onEachStore('after a deadline, with a handler that goes on below', (test) => {
+  test('no agent or child is begun again beside it', async ({ world }) => {
+    let starts = 0
+    const returned = Promise.withResolvers<void>()
+    const deaf = task({
+      name: 'deaf',
+      grace: 200,
+      run: () => {
+        starts++
+        return returned.promise
+      },
+    })
+    const asks = agent({ name: 'asks', run: async (_: unknown, ctx) => ctx.schedule(deaf) })
+    const one = { actions: { deaf }, nodes: [{ id: 'd', actionId: 'deaf' }] } as const
+    const cautious = workflow({ ...one, name: 'cautious' })
+    const failing = workflow({ ...one, name: 'failing', onTimeout: 'fail' })
+    const around = workflow({ name: 'around', actions: { asks }, nodes: [{ id: 'a', actionId: 'asks' }] })
+    const curfew = await world.open({
+      tasks: [deaf],
+      agents: [asks],
+      workflows: [cautious, failing, around],
+      residents: { count: 0 },
+    })
+    const messages: string[] = []
+    for (const action of [asks, cautious, failing, around]) {
+      const definition = workflow({
+        name: 'again',
+        actions: { action },
+        nodes: [{ id: 'only', actionId: 'action', timeout: 100, onTimeout: 'retry' }],
+      })
+      starts = 0
+      const handle = await curfew.start(definition, null)
+      await world.clock.advance('1m')
+      expect([action.name, starts]).toEqual([action.name, 1])
+      expect(await timeoutsOf(handle)).toEqual([['only', 1, 'execution', 100, 'fail']])
+      messages.push((await handle.view()).failure?.message ?? '')
+    }
+    expect(
+      messages.filter((text) => /handler below it, was abandoned and may still run/.test(text)),
+    ).toHaveLength(3)
+    returned.resolve()
+    await world.clock.settle()
+  })
+})
 
 onEachStore(
   'after a deadline, with a process that does not answer',

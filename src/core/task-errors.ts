@@ -67,7 +67,7 @@ export class TaskTimedOut extends TaskError {
         hint:
           (work ?? 'task') === 'task'
             ? "Its handler ignored the abort signal and still runs; isolation: 'process' can kill it."
-            : 'Its clean-up took too long and was abandoned.',
+            : 'Its clean-up, or a handler below it, was abandoned and may still run.',
       }),
     })
     this.kind = fields.kind

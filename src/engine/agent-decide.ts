@@ -276,7 +276,7 @@ function ran(draft: AgentDraft, step: number, outcome: RunOutcome): void {
 function childSettled(draft: AgentDraft, child: SettledChild): void {
   const { row, waits } = draft
   if (!child.detached) row.open--
-  const over = countEnd(waits, child.step, child.outcome.status === 'completed')
+  const over = countEnd(waits, child)
   // An agent whose code is over learns nothing any more; the place is kept with the child all the same.
   if (draft.codeAlive) draft.result({ type: 'work', step: child.step, outcome: child.outcome }, over)
   else row.results++

@@ -7,11 +7,15 @@ import type { Work } from '../store/statement.ts'
 import { run } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
+import { hasAbandoned } from './agent-waits.ts'
 import { taskView } from './task-view.ts'
 
 export function workOutcome(row: TaskRow): WorkOutcome {
   if (row.status === 'completed') return { status: 'completed', output: row.output ?? 'null' }
-  return { status: 'not_completed', task: taskView(row) }
+  const task = taskView(row)
+  // What goes on below an agent is told to whoever might begin it again.
+  if (row.kind === 'agent' && hasAbandoned(row.waits)) task.receipt = 'abandoned'
+  return { status: 'not_completed', task }
 }
 
 export function childResult(row: TaskRow): JournalResult {

@@ -2,6 +2,7 @@
 import type { StepWait } from '../core/agent-journal.ts'
 import { inRanges } from '../core/agent-journal.ts'
 import type { CancelAnswer } from '../core/states.ts'
+import type { SettledChild } from './agent-input.ts'
 
 export interface AgentWaits {
   /** Tasks and children it is suspended for. */
@@ -19,6 +20,8 @@ export interface AgentWaits {
   stop: number | null
   /** Titles of children that somebody cancelled: none of them starts any more. */
   cancelled: string[]
+  /** Something of what it began ignored its signal when it had to stop, and may still run. */
+  abandoned: boolean
   /** Requests to cancel one, by id and title, and what they were answered. */
   requests: [string, string, CancelAnswer][]
 }
@@ -26,12 +29,17 @@ export interface AgentWaits {
 export function decodeWaits(text: string | null): AgentWaits {
   const stored = text === null ? {} : (JSON.parse(text) as Partial<AgentWaits>)
   const none = { steps: [], timers: [], signals: [], queued: {}, cancelled: [], requests: [] }
-  return { ...none, since: null, stuck: null, stop: null, ...stored }
+  return { ...none, since: null, stuck: null, stop: null, abandoned: false, ...stored }
+}
+
+/** What `abandoned` of these says, where nothing else of them matters. */
+export function hasAbandoned(text: string | null): boolean {
+  return text?.includes('"abandoned":true') ?? false
 }
 
 /** Only what there is: most agents wait for one thing. */
 export function encodeWaits(waits: AgentWaits): string | null {
-  const { steps, timers, signals, queued, since, stuck, stop, cancelled, requests } = waits
+  const { steps, timers, signals, queued, since, stuck, stop, cancelled, abandoned, requests } = waits
   const kept = {
     ...(steps.length && { steps }),
     ...(timers.length && { timers }),
@@ -41,13 +49,16 @@ export function encodeWaits(waits: AgentWaits): string | null {
     ...(stuck !== null && { stuck }),
     ...(stop !== null && { stop }),
     ...(cancelled.length && { cancelled }),
+    ...(abandoned && { abandoned }),
     ...(requests.length && { requests }),
   }
   return Object.keys(kept).length ? JSON.stringify(kept) : null
 }
 
 /** Counts an end; answers whether any wait is over by it. */
-export function countEnd(waits: AgentWaits, step: number, completed: boolean): boolean {
+export function countEnd(waits: AgentWaits, { step, outcome, detached }: SettledChild): boolean {
+  const completed = outcome.status === 'completed'
+  if (!completed && !detached && outcome.task.receipt === 'abandoned') waits.abandoned = true
   let over = false
   for (const wait of waits.steps) {
     if (!inRanges(wait.steps, step)) continue

@@ -24,6 +24,7 @@ export function badEnd(error: unknown): WorkEnd {
 /** As the node that began it sees it: a child that fails on its timeout has timed out all the same. */
 export function nodeEnd(error: unknown): WorkEnd {
   if (!(error instanceof TaskFailed) || error.timeoutKind === null) return badEnd(error)
-  const { failure, timeoutKind, timeoutMs, attempts } = error
-  return { status: 'timed_out', failure, timeoutKind, timeoutMs, final: attempts === 0 }
+  const { failure, timeoutKind, timeoutMs, attempts, receipt } = error
+  const final = attempts === 0 || receipt === 'abandoned'
+  return { status: 'timed_out', failure, timeoutKind, timeoutMs, final }
 }
