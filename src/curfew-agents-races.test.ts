@@ -64,6 +64,36 @@ onEachStoreAndResidence('stops of agents', (test, residents) => {
     expect([await cancelled.status(), await timedOut.status()]).toEqual(['cancelled', 'timed_out'])
   })
 
+  test('a deadline of the same moment as that above it does not end the clean-up before it begins', async ({
+    world,
+  }) => {
+    const returned: string[] = []
+    const giveBack = task({ name: 'give-back', run: async (what: string) => void returned.push(what) })
+    const rents = agent({
+      name: 'rents',
+      timeout: '60s',
+      run: async (_: null, ctx) => {
+        try {
+          await ctx.waitForSignal('never')
+        } finally {
+          await ctx.schedule(giveBack, 'a machine')
+        }
+      },
+    })
+    const above = agent({
+      name: 'above',
+      timeout: '60s',
+      run: async (_: null, ctx) => ctx.child(rents, null),
+    })
+    const curfew = await world.open({ tasks: [giveBack], agents: [rents, above] })
+    const handle = await curfew.start(above, null)
+    await world.clock.advance('60s')
+    expect(returned).toEqual(['a machine'])
+    expect(await handle.view()).toMatchObject({ status: 'timed_out', settled: true })
+    const { tasks } = await curfew.list({ parent: handle.id })
+    expect(tasks).toMatchObject([{ status: 'cancelled', receipt: 'aborted' }])
+  })
+
   test('a run that ignores its signal makes the cancel say so', async ({ world }) => {
     const stubborn = agent({
       name: 'stubborn',

@@ -106,6 +106,8 @@ export class AgentDraft extends TaskDraft {
     if (neverRan || row.parked !== null || policy.cleanupMs === 0) return this.codeOver()
     row.stopping = 1
     row.stopBoundAt = now + policy.cleanupMs
+    // Only a deadline that is still to come ends the clean-up of what was cancelled.
+    if (row.status === 'cancelling' && (row.deadlineAt ?? Infinity) <= now) row.deadlineAt = null
     // Its code gives these waits up when it learns of the stop: a signal must not go to one of them meanwhile.
     this.waits.timers = []
     this.waits.signals = []
