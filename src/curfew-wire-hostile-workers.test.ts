@@ -12,6 +12,24 @@ const lure = agent({ name: 'lure', run: () => null })
 const BAIT = { kind: 'task', name: 'bait', body: {} }
 const LURE = { kind: 'agent', name: 'lure', body: {} }
 const LONG = 'x'.repeat(1024 * 1024)
+/** Only the machine of graphs records events of its own. */
+const ODD_EVENTS = [
+  { type: 'agent_timed_out', kind: 'agent', failure: null },
+  { type: 'task_timed_out', kind: 'total', lateMs: 'x' },
+  { type: 'agent_cancelled' },
+  { type: 'token_timed_out', timeoutType: {}, policyApplied: null },
+]
+const ODD_ENDS = [
+  7,
+  {},
+  { status: 'running' },
+  { status: 'completed' },
+  { status: 'timed_out', timeoutKind: 'x' },
+]
+const ODD_WAITS = [
+  { mode: 'all', steps: [[0, 1]] },
+  { mode: 'most', steps: [[0, 1]], left: 1 },
+]
 
 async function setUp(wire: WireWorld) {
   const gates = new Gates()
@@ -244,12 +262,17 @@ onEachWire('hostile workers', (test, kind) => {
         state: { type: 'open' },
       },
       { steps: [{ no: 0, kind: 'event', event: 7 }], state: { type: 'open' } },
+      ...ODD_EVENTS.map((event) => ({ steps: [{ no: 0, kind: 'event', event }], state: { type: 'open' } })),
       { ran: [{ step: 'x', outcome: null }], state: { type: 'open' } },
       { withdrawn: ['a'], state: { type: 'open' } },
       { seen: 'x', state: { type: 'open' } },
       { state: { type: 'returned', output: 'not json' } },
       { state: { type: 'returned' } },
       { state: { type: 'threw', failure: null } },
+      ...ODD_ENDS.map((endsAs) => ({
+        state: { type: 'threw', failure: { code: 'x', message: 'y' }, endsAs },
+      })),
+      ...ODD_WAITS.map((wait) => ({ state: { type: 'suspended', waits: [wait] } })),
       { state: { type: 'exploded' } },
       { state: null },
     ]

@@ -248,9 +248,18 @@ export class Funnel<Command, Answer, Committed> {
         this.#rows = [...this.#urgent, ...this.#entries].reduce((sum, entry) => sum + entry.rows, 0)
         continue
       }
-      this.#options.committed(batch.committed)
+      this.#tell(batch.committed)
       for (let i = 0; i < waiting.length; i++) waiting[i]?.resolve(batch.answers[i] as Answer)
       return
+    }
+  }
+
+  /** Whoever asked is answered, whatever becomes of those who are told: it is committed. */
+  #tell(committed: Committed): void {
+    try {
+      this.#options.committed(committed)
+    } catch (error) {
+      this.#options.logger.error({ error: String(error) }, 'what was committed could not be told')
     }
   }
 

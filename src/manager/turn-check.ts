@@ -2,15 +2,18 @@
  * Turns of agents, as the text of another process. One that is no turn is refused; one that makes no sense parks its
  * agent, whose worker could not tell anything else about it either.
  */
-import type { NewStep } from '../core/agent-journal.ts'
+import type { NewStep, WaitMode } from '../core/agent-journal.ts'
 import { CurfewError } from '../core/errors.ts'
 import { boundFailure } from '../core/failure.ts'
 import { checkJsonText } from '../core/json.ts'
 import { MAX_NAME_LENGTH, MAX_STEPS } from '../core/limits.ts'
 import { JOB, WORKFLOW } from '../core/own-work.ts'
+import type { EndsAs, TimeoutKind } from '../core/states.ts'
+import { TASK_TIMEOUT_KINDS } from '../core/states.ts'
 import { checkPolicy } from '../definitions/policy-check.ts'
 import { LAST_TIME } from '../definitions/start-time.ts'
 import { checkName } from '../definitions/task-policy.ts'
+import type { GraphEvent } from '../graph/graph-types.ts'
 import type { TurnReport } from '../wire/worker-port.ts'
 import { checkRunStart } from './run-check.ts'
 
@@ -82,7 +85,7 @@ function checkStep(step: Plain): void {
     case 'run':
       return void checkName('run name', step.name)
     case 'event':
-      return expect(isObject(step.event) && typeof step.event.type === 'string', kind)
+      return expect(isObject(step.event) && isGraphEvent(step.event), kind)
     case 'cancel':
       return expect(isCount(step.target) && (step.id === null || isName(step.id)), kind)
     case 'now':
@@ -111,6 +114,20 @@ function checkWork(step: Plain, kind: 'task' | 'agent'): void {
 
 const ID = /^[tgwj]_[0-9a-z]{26}$/
 
+/** All others are for the engine to record, which counts and tells what they say. */
+const GRAPH_EVENTS: readonly GraphEvent['type'][] = [
+  'token_timed_out',
+  'token_failed',
+  'join_fired',
+  'join_failed',
+  'join_warning',
+]
+
+function isGraphEvent({ type, timeoutType, policyApplied }: Plain): boolean {
+  if (!GRAPH_EVENTS.includes(type as GraphEvent['type'])) return false
+  return type !== 'token_timed_out' || (isName(timeoutType) && isName(policyApplied))
+}
+
 function checkOutcome(outcome: Plain): void {
   if (typeof outcome.output === 'string') return checkJsonText(outcome.output, 'what was run')
   checkFailure(outcome)
@@ -127,6 +144,7 @@ function checkState(state: Plain): void {
       expect(typeof state.output === 'string', 'its output')
       return checkJsonText(state.output as string, 'its output')
     case 'threw':
+      expect(state.endsAs === undefined || isEnd(state.endsAs), 'how it ends')
       return checkFailure(state)
     case 'parked':
       expect(typeof state.reason === 'string' && typeof state.code === 'string', 'why it is parked')
@@ -146,11 +164,19 @@ function checkFailure(holder: Plain): void {
   holder.failure = boundFailure(failure as never)
 }
 
+const ENDS: readonly EndsAs['status'][] = ['failed', 'timed_out', 'cancelled']
+
+function isEnd(end: unknown): boolean {
+  if (!isObject(end) || !ENDS.includes(end.status as EndsAs['status'])) return false
+  return (end.timeoutKind ?? null) === null || TASK_TIMEOUT_KINDS.includes(end.timeoutKind as TimeoutKind)
+}
+
+const WAIT_MODES: readonly WaitMode[] = ['each', 'settled', 'all', 'any']
+
 function isWait(wait: unknown): boolean {
   const isRange = (range: unknown) => Array.isArray(range) && range.length === 2 && range.every(isCount)
-  return (
-    isObject(wait) && typeof wait.mode === 'string' && Array.isArray(wait.steps) && wait.steps.every(isRange)
-  )
+  if (!isObject(wait) || !WAIT_MODES.includes(wait.mode as WaitMode)) return false
+  return isCount(wait.left) && Array.isArray(wait.steps) && wait.steps.every(isRange)
 }
 
 function expect(condition: boolean, what: string): void {
