@@ -1,5 +1,5 @@
 /** How long records of agents, and of what is below them, are kept. */
-import { expect } from 'vitest'
+import { expect, vi } from 'vitest'
 import { onEachStoreAndResidence } from '../scripts/acceptance/residence.ts'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
 import { agent, CurfewError, task } from './curfew.ts'
@@ -106,4 +106,28 @@ onEachStore(
     })
   },
   ['file', 'postgres'],
+)
+
+onEachStore(
+  'the sweep',
+  (test) => {
+    test('does not go on at once where what is over has to stay', async ({ world }) => {
+      const work = task({ name: 'work', retention: '1s', run: (n: number) => n })
+      const waits = agent({
+        name: 'waits',
+        run: async (_: null, ctx) => {
+          await ctx.schedule(work, 1, { detached: true })
+          return ctx.waitForSignal('go')
+        },
+      })
+      const curfew = await world.open({ tasks: [work], agents: [waits] })
+      await curfew.start(waits, null)
+      const setTimer = vi.spyOn(world.clock, 'setTimer')
+      for (let minute = 0; minute < 5; minute++) await world.clock.advance('1m')
+      const sweeps = setTimer.mock.calls.filter(([, , options]) => options?.background).map(([ms]) => ms)
+      expect(sweeps).toEqual([60_000, 60_000, 60_000, 60_000, 60_000])
+      expect((await curfew.list({ name: 'work' })).tasks).toHaveLength(1)
+    })
+  },
+  ['memory', 'file'],
 )

@@ -121,32 +121,37 @@ export class Sweeper {
     this.#after = rows.length < STRETCH ? '' : (rows.at(-1)?.id ?? '')
     const now = time.now()
     const over = rows.filter((row) => isOver(row, now))
-    await this.#removeBelow(over.filter(({ kind }) => kind === 'agent').map(({ id }) => id))
-    await this.#remove(over.map(({ id }) => id))
+    const below = await this.#removeBelow(over.filter(({ kind }) => kind === 'agent').map(({ id }) => id))
+    const removed = await this.#remove(over.map(({ id }) => id))
     if (rows.some(waitsForNothing) || rows.some(({ live }) => live === 1)) await this.#repair(rows)
-    return over.length
+    return below + removed
   }
 
   /** From the leaves up, so that no transaction takes more than its share. */
-  async #removeBelow(agentIds: string[]): Promise<void> {
+  async #removeBelow(agentIds: string[]): Promise<number> {
     const { store } = this.#parts
+    let removed = 0
     for (let i = 0; i < agentIds.length; i += MAX_SWEPT) {
       const some = agentIds.slice(i, i + MAX_SWEPT)
       for (;;) {
-        if (this.#closed) return
+        if (this.#closed) return removed
         const leaves = await store.read(() => run(store.statements.agents.leavesBelow(some, MAX_SWEPT)))
         if (leaves.length === 0) break
-        await this.#remove(leaves.map(({ id }) => id))
+        removed += await this.#remove(leaves.map(({ id }) => id))
       }
     }
+    return removed
   }
 
-  async #remove(ids: string[]): Promise<void> {
+  /** What somebody may still need stays, however long ago it ended. */
+  async #remove(ids: string[]): Promise<number> {
     const { store, fence } = this.#parts
+    let removed = 0
     for (let i = 0; i < ids.length && !this.#closed; i += MAX_SWEPT) {
       const some = ids.slice(i, i + MAX_SWEPT)
-      await store.write(fence(), () => runAll(store.statements.deleteTasks(some)))
+      removed += (await store.write(fence(), () => runAll(store.statements.deleteTasks(some)))).length
     }
+    return removed
   }
 
   async #repair(rows: readonly SweptTask[]): Promise<void> {

@@ -410,7 +410,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
           db.statements.insertEvents([{ rootId: id(n), seq: 3, at: 1, body: '[]' }]),
         )
       }
-      await db.run(...db.statements.deleteTasks([1, 3, 4].map(id)))
+      expect(await db.run(...db.statements.deleteTasks([1, 3, 4].map(id)))).toEqual([{ id: id(1) }])
       const left = [2, 3, 4].map(id)
       expect(ids(await db.all())).toEqual(left)
       expect(await db.sql('select task_id as id from {s}attempts order by task_id')).toEqual(

@@ -353,7 +353,8 @@ export class Statements {
     }
   }
 
-  deleteTasks(ids: readonly string[]): Statement[] {
+  /** Answers the ids of what was removed. */
+  deleteTasks(ids: readonly string[]): Statement<{ id: string }>[] {
     const { s } = this.#d
     const list = this.#d.list(ids)
     // What an agent scheduled goes with it. A detached one stays while its agent might still be replayed.
@@ -366,7 +367,7 @@ export class Statements {
     const queues = ids.filter(isOwnRun).map(mapreduceQueue)
     return [
       { sql: `${over} delete from ${s}events where root_id ${these}`, params: [list] },
-      { sql: `${over} delete from ${s}tasks where id ${these}`, params: [list] },
+      { sql: `${over} delete from ${s}tasks where id ${these} returning id`, params: [list] },
       // The queue of a map-reduce goes with it.
       ...(queues.length === 0
         ? []
