@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 
 import { createDatabase } from '../../scripts/postgres/database.ts'
 import { claimedRow, newRow } from '../engine/fixtures/task-rows.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
+import { run } from '../store/statement.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { HeartbeatRequest, HeartbeatRow } from './heartbeat.ts'
 import { heartbeatStatement } from './heartbeat.ts'
@@ -25,18 +26,12 @@ beforeEach(async () => {
   }
 })
 
+const REQUEST: HeartbeatRequest = {
+  ...{ nodeId: 'n_1', epoch: 1, lead: true, queues: [], names: [], agents: [], virtualNow: NOW },
+}
+
 async function beat(request: Partial<HeartbeatRequest> = {}): Promise<HeartbeatRow> {
-  const whole = {
-    nodeId: 'n_1',
-    epoch: 1,
-    lead: true,
-    queues: [],
-    names: [],
-    agents: [],
-    virtualNow: NOW,
-    ...request,
-  }
-  const [row] = await db.run(heartbeatStatement(whole))
+  const [row] = await db.run(heartbeatStatement({ ...REQUEST, ...request }))
   if (!row) throw new Error('no answer')
   return row
 }
@@ -77,6 +72,48 @@ describe('a renewal', () => {
   test('tells the highest time that was ever written', async () => {
     await db.run(NODES.signIn({ id: 'n_3', host: 'h', pid: 1, now: NOW + 9_000, leadUntil: NOW }))
     expect(await beat()).toMatchObject({ mark: NOW + 9_000 })
+  })
+})
+
+/** How many rows of tasks it looked at, as the thread sends it: outside of a transaction. */
+async function looksAt(request: Partial<HeartbeatRequest>): Promise<number> {
+  const { sql, params } = heartbeatStatement({ ...REQUEST, ...request })
+  const [answer] = await db.store.read(() =>
+    run<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>({ sql: `explain (analyze, format json) ${sql}`, params }),
+  )
+  const rowsOf = (node: PlanNode): number => {
+    const own = node['Relation Name'] === 'tasks' || node['Index Name']?.startsWith('tasks_')
+    const passed = node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)
+    const below = (node.Plans ?? []).reduce((sum, one) => sum + rowsOf(one), 0)
+    return below + (own ? passed * node['Actual Loops'] : 0)
+  }
+  return rowsOf((answer as { 'QUERY PLAN': [{ Plan: PlanNode }] })['QUERY PLAN'][0].Plan)
+}
+
+interface PlanNode {
+  'Relation Name'?: string
+  'Index Name'?: string
+  'Actual Rows': number
+  'Actual Loops': number
+  'Rows Removed by Filter'?: number
+  Plans?: PlanNode[]
+}
+
+describe('what it costs', () => {
+  test('does not grow with what waits, whoever could do it', async () => {
+    const row = newRow()
+    const many = Array.from({ length: 5_000 }, (_, i) => i)
+    await db.put(...many.map((i): TaskRow => ({ ...row, id: `t_${i}`, name: `work${i % 5}` })))
+    const woken = { kind: 'agent', ready: 0, wokenAt: NOW } as const
+    await db.put(...many.map((i): TaskRow => ({ ...row, ...woken, id: `g_${i}`, name: `agent${i % 5}` })))
+    await db.sql('analyze curfew.tasks')
+    const queues = ['default', 'images']
+    for (const names of [['work1', 'mail'], ['mail']])
+      expect(await looksAt({ queues, names })).toBeLessThan(50)
+    // Without a free slot.
+    expect(await looksAt({})).toBe(0)
+    for (const named of [['agent1', 'research'], ['research']])
+      expect(await looksAt({ agents: named })).toBeLessThan(50)
   })
 })
 

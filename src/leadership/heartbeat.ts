@@ -37,8 +37,12 @@ export interface HeartbeatRow {
   queueList: { name: string; concurrency: number | null }[] | null
 }
 
+/**
+ * Ready tasks are looked at from one queue and name to the next, the first of each: a million that wait for nobody here
+ * must not hold up a renewal, and left to the planner each of them is read.
+ */
 const HEARTBEAT = `
-with clock as materialized (
+with recursive clock as materialized (
   select coalesce($6::int8, floor(extract(epoch from clock_timestamp()) * 1000)::int8) as raw,
     case when $6::int8 is null then coalesce((select value::int8 from curfew.meta where key = 'clock_correction'), 0)
       else 0 end as correction,
@@ -47,17 +51,22 @@ with clock as materialized (
 renewed as (
   update curfew.nodes n set renewed_at = c.raw + c.correction,
     lead_until = case when $3 then c.raw + c.correction + ${LEADERSHIP_MS} else lead_until end
-  from clock c where n.id = $1 and n.epoch = $2 and n.gone_at is null returning 1)
+  from clock c where n.id = $1 and n.epoch = $2 and n.gone_at is null returning 1),
+waiting (queue, name) as (
+  (select queue, name from curfew.tasks where ready = 1 order by queue, name limit 1)
+  union all select n.queue, n.name from waiting w cross join lateral (
+    select t.queue, t.name from curfew.tasks t where t.ready = 1 and (t.queue, t.name) > (w.queue, w.name)
+    order by t.queue, t.name limit 1) as n)
 select c.raw, c.correction,
   (select count(*)::int4 from renewed) as renewed,
   (select max(renewed_at) from curfew.nodes) as mark,
   (select min(due_at) from curfew.tasks where due_at <= c.raw + c.correction + c.horizon and (node_id = $1
     or due_at <= c.raw + c.correction - ${LEADERSHIP_MS}
     or node_id not in (select id from curfew.nodes where gone_at is null))) as "nextDue",
-  exists (select 1 from unnest($4::text[]) as q (queue), unnest($5::text[]) as w (name) where exists (
-    select 1 from curfew.tasks t where t.ready = 1 and t.queue = q.queue and t.name = w.name))
-  or exists (select 1 from unnest($7::text[]) as w (name) where exists (
-    select 1 from curfew.tasks t where t.woken_at is not null and t.name = w.name and t.parked is null)) as ready,
+  cardinality($5::text[]) > 0 and exists (select 1 from waiting where queue = any($4::text[]) and name = any($5::text[]))
+  or exists (select 1 from unnest($7::text[]) as w (name) where (
+    select t.id from curfew.tasks t where t.woken_at is not null and t.name = w.name and t.parked is null
+    order by t.woken_at, t.id limit 1) is not null) as ready,
   (select json_agg(json_build_object('id', id, 'epoch', epoch, 'renewedAt', renewed_at, 'leadUntil', lead_until,
     'goneAt', gone_at)) from curfew.nodes where id <> $1) as peers,
   (select json_agg(json_build_object('taskId', id, 'token', token, 'status', status, 'timeoutKind', timeout_kind,
