@@ -20,6 +20,9 @@ const STRETCH = 2_000
 /** A caller that has not heard an answer asks again within seconds. */
 const REMEMBER_REQUESTS_MS = 86_400_000
 
+/** On PostgreSQL any other read goes by the statistics, and may then look at all records there are. */
+const BY_INDEX = { atOnce: true }
+
 interface Parts {
   nodeId: string
   store: Store
@@ -135,7 +138,10 @@ export class Sweeper {
       const some = agentIds.slice(i, i + MAX_SWEPT)
       for (;;) {
         if (this.#closed) return removed
-        const leaves = await store.read(() => run(store.statements.agents.leavesBelow(some, MAX_SWEPT)))
+        const leaves = await store.read(
+          () => run(store.statements.agents.leavesBelow(some, MAX_SWEPT)),
+          BY_INDEX,
+        )
         if (leaves.length === 0) break
         removed += await this.#remove(leaves.map(({ id }) => id))
       }

@@ -229,6 +229,8 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
     const readPlan = async (statement: Statement) =>
       JSON.stringify(await db.store.read(() => explained(statement)))
     const scans = /Seq Scan|Hash Join|Merge Join|SCAN (tasks|t|c|p|j|g)\b/
+    /** The children of everybody, and not those of somebody. */
+    const allChildren = /"Index Name":"tasks_children"(?![^{}]*"Index Cond")/
 
     const claim = {
       now: 10_000,
@@ -254,6 +256,7 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       for (const statement of children) {
         expect(await plan(statement)).toContain('tasks_children')
         expect(await plan(statement)).not.toMatch(scans)
+        expect(await plan(statement)).not.toMatch(allChildren)
       }
       const pages = [
         agents.endedChildren('g_1', 5, 1_000),
@@ -317,6 +320,18 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       await db.sql('analyze curfew.tasks')
       await check()
     })
+
+    test.runIf(kind === 'PostgreSQL')(
+      'removing something does not look at what others scheduled',
+      async () => {
+        const child = { ...newRow({ id: 't_child' }), ...below('g_1', 'g_1', 1), ...SETTLED, ready: 0 }
+        await multiply({ ...child, resultSeq: 1 } as TaskRow, 1, 5_000, { id: `'t_c' || n` })
+        await multiply({ ...newRow({ id: 't_alone' }), ...SETTLED, ready: 0 }, 1, 20_000, { id: `'t_' || n` })
+        await db.sql('analyze curfew.tasks')
+        for (const statement of db.statements.deleteTasks(['t_1', 't_2']))
+          expect(await plan(statement)).not.toMatch(allChildren)
+      },
+    )
   })
 
   test.runIf(kind === 'PostgreSQL')('what somebody else has locked is passed by', async () => {

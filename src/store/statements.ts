@@ -357,12 +357,17 @@ export class Statements {
   deleteTasks(ids: readonly string[]): Statement<{ id: string }>[] {
     const { s } = this.#d
     const list = this.#d.list(ids)
+    // Of each its own children: left to PostgreSQL, those of everybody may be read and compared.
+    const below =
+      this.#d.name === 'postgres'
+        ? `cross join lateral (select id from ${s}tasks where parent_id = o.id and detached = 0 offset 0) c`
+        : `join ${s}tasks c on c.parent_id = o.id and c.detached = 0`
     // What an agent scheduled goes with it. A detached one stays while its agent might still be replayed.
     const over = `with recursive over_ids (id) as (
       select t.id from ${s}tasks t where t.id ${this.#d.inList('$1')} and t.settled_at is not null and t.live = 0
         and not exists (select 1 from ${s}tasks p where p.id = t.parent_id and p.settled_at is null)
-        and not exists (select 1 from ${s}tasks c where c.parent_id = t.id and c.detached = 0 and c.live = 1)
-      union select c.id from over_ids o join ${s}tasks c on c.parent_id = o.id and c.detached = 0)`
+        and (select c.id from ${s}tasks c where c.parent_id = t.id and c.detached = 0 and c.live = 1 limit 1) is null
+      union select c.id from over_ids o ${below})`
     const these = 'in (select id from over_ids)'
     const queues = ids.filter(isOwnRun).map(mapreduceQueue)
     return [
