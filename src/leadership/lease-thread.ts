@@ -64,9 +64,19 @@ async function connect(): Promise<pg.Client> {
     connection.client = null // the next renewal connects again
   })
   next.on('notification', ({ payload }) => send({ type: 'hint', hint: payload ?? '' }))
-  await next.connect()
-  await next.query(`listen ${CHANNEL}`)
-  return next
+  try {
+    await next.connect()
+    await next.query(`listen ${CHANNEL}`)
+    return next
+  } catch (error) {
+    // A standby lets everybody in and then refuses: one more each time, and nobody else would find room there.
+    leave(next)
+    throw error
+  }
+}
+
+function leave(client: pg.Client): void {
+  client.end().catch((error: Error) => send({ type: 'away', error: error.message }))
 }
 
 async function renew(seenTicks: number): Promise<void> {
@@ -124,7 +134,7 @@ while (!closing) {
     send({ type: 'away', error: (error as Error).message })
     const broken = connection.client
     connection.client = null
-    broken?.end().catch((ending: Error) => send({ type: 'away', error: ending.message }))
+    if (broken) leave(broken)
     nextRenewal = clock.monotonic()
     await sleep(clock, backoffMs(RECONNECT, tries++, randomness.next()))
   }
