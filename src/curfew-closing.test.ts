@@ -1,6 +1,8 @@
 import { expect } from 'vitest'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
-import { CurfewError, task } from './curfew.ts'
+import type { Timer } from './core/clock.ts'
+import { SystemClock } from './core/system-clock.ts'
+import { Curfew, CurfewError, task } from './curfew.ts'
 
 onEachStore('what must not be left hanging', (test, kind) => {
   test('a queue with a limit works off a bulk that is larger than one batch', async ({ world }) => {
@@ -76,4 +78,49 @@ onEachStore(
     })
   },
   ['postgres'],
+)
+
+/** Knows which of its timers would still keep a process. */
+class WatchedClock extends SystemClock {
+  readonly armed = new Set<number>()
+  #timers = 0
+
+  override setTimer(delayMs: number, callback: () => void): Timer {
+    const no = ++this.#timers
+    this.armed.add(no)
+    const timer = super.setTimer(delayMs, () => {
+      this.armed.delete(no)
+      callback()
+    })
+    return {
+      cancel: () => {
+        this.armed.delete(no)
+        timer.cancel()
+      },
+    }
+  }
+}
+
+onEachStore(
+  'a process that closes',
+  (test) => {
+    test('is not kept by looking after workers that its predecessor had', async ({ world }) => {
+      const work = task({ name: 'work', run: () => 1 })
+      const before = await world.open()
+      await before.schedule(work)
+      await world.close(before)
+      // It was killed while a worker of another process ran its task.
+      await world.sql(
+        `insert into nodes (id, epoch, host, pid, started_at, renewed_at, lead_until) values ('n_dead', 1, 'h', 1, 1, 1, 0)`,
+      )
+      await world.sql(`update tasks set status = 'running', ready = 0, live = 1, attempt = 1, started_at = 1,
+        token = 'r_1', node_id = 'n_dead'`)
+      const clock = new WatchedClock()
+      const curfew = await Curfew.open({ store: world.store, clock, logger: world.logger, listen: false })
+      expect(clock.armed.size).toBeGreaterThan(0)
+      await curfew.close()
+      expect(clock.armed.size).toBe(0)
+    })
+  },
+  ['file'],
 )

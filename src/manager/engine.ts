@@ -1,5 +1,5 @@
 /** Everything of an engine but its worker: store, time, membership, manager, service, sweeper; opened and closed in order. */
-import type { Clock, Randomness } from '../core/clock.ts'
+import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { IdSource } from '../core/id.ts'
 import { MAX_FIRED } from '../core/limits.ts'
@@ -74,6 +74,8 @@ export class Engine {
   readonly #sweeper: Sweeper
   readonly workers: RemoteWorkers
   readonly #fence: number
+  /** Until silent workers are looked after again, by the process that they had before. */
+  readonly #looks = new Map<string, Timer>()
   #leave: (() => void) | null = null
   #failed: StoreError | null = null
   #closed = false
@@ -231,6 +233,7 @@ export class Engine {
     this.#closed = true
     this.#leave?.()
     this.#sweeper.close()
+    for (const look of this.#looks.values()) look.cancel()
     this.workers.close()
     // What runs in workers elsewhere outlives this process: its tokens are spared.
     const leftBehind = this.#manager.desk.slots().some(({ session }) => !session.remote)
@@ -299,13 +302,13 @@ export class Engine {
   #awaitWorkersOf(nodeId: string, renewedAt: number): void {
     const { clock, logger } = this.#options
     const look = async () => {
-      if (this.#closed) return
       await this.#lose(nodeId, { renewedAt, baseMs: ATTEMPT_LEASE_BASE_MS })
       const live = await this.#store.read(() => run(this.#store.statements.liveAttempts(nodeId)))
       if (live.length) arm(1_000)
     }
-    const arm = (delayMs: number) =>
-      clock.setTimer(delayMs, () => {
+    const arm = (delayMs: number) => {
+      if (this.#closed) return
+      const timer = clock.setTimer(delayMs, () => {
         look().catch((error: Error) => {
           if (this.#closed) return
           logger.warn(
@@ -315,6 +318,8 @@ export class Engine {
           arm(1_000)
         })
       })
+      this.#looks.set(nodeId, timer)
+    }
     arm(ATTEMPT_LEASE_BASE_MS + 1)
   }
 
