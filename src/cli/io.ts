@@ -36,18 +36,27 @@ export interface Io {
   exitNow(code: number): void
 }
 
+/** Whether stdout is for a document alone. */
+export function asksForJson(args: readonly string[]): boolean {
+  const end = args.indexOf('--')
+  return (end === -1 ? args : args.slice(0, end)).includes('--json')
+}
+
 /** The process itself. `lostOutput`: not all results could be written, for example on a full disk. */
-export function processIo(): Io & { readonly lostOutput: boolean } {
+export function processIo(args: readonly string[]): Io & { readonly lostOutput: boolean } {
+  const { stdout, stderr } = process
+  // What the code of modules prints is no part of the document.
+  if (asksForJson(args)) Object.defineProperty(process, 'stdout', { value: stderr })
   const closed = new AbortController()
   let lostOutput = false
-  for (const stream of [process.stdout, process.stderr]) {
+  for (const stream of [stdout, stderr]) {
     // Whatever runs goes on: it is not for a log to end it.
     stream.on('error', (error: NodeJS.ErrnoException) => {
       // A terminal that was closed answers with EIO.
       if (error.code === 'EPIPE' || error.code === 'EIO') return closed.abort()
-      if (stream === process.stderr) return
+      if (stream === stderr) return
       lostOutput = true
-      if (process.stderr.writable) process.stderr.write(`error: stdout cannot be written: ${error.message}\n`)
+      if (stderr.writable) stderr.write(`error: stdout cannot be written: ${error.message}\n`)
     })
   }
   const output = (stream: NodeJS.WriteStream): Output => ({
@@ -55,16 +64,16 @@ export function processIo(): Io & { readonly lostOutput: boolean } {
     isTerminal: stream.isTTY === true,
   })
   return {
-    stdout: output(process.stdout),
-    stderr: output(process.stderr),
+    stdout: output(stdout),
+    stderr: output(stderr),
     stdin: process.stdin,
     env: process.env,
     cwd: process.cwd(),
     get columns() {
-      return process.stdout.columns ?? process.stderr.columns ?? 80
+      return stdout.columns ?? stderr.columns ?? 80
     },
     get rows() {
-      return process.stdout.rows ?? process.stderr.rows ?? 24
+      return stdout.rows ?? stderr.rows ?? 24
     },
     clock: new SystemClock(),
     outputClosed: closed.signal,

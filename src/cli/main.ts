@@ -10,10 +10,12 @@ const caches = process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache')
 enableCompileCache(path.join(caches, 'curfew', 'compiled'))
 const { main } = await import('./program.ts')
 
-const io = processIo()
-process.exitCode = await main(process.argv.slice(2), io)
+const { stdout, stderr } = process
+const args = process.argv.slice(2)
+const io = processIo(args)
+process.exitCode = await main(args, io)
 // A handler that ignores its signal would keep the process for ever; what was printed has to get out first.
-for (const stream of [process.stdout, process.stderr]) {
+for (const stream of [stdout, stderr]) {
   if (stream.writable) await new Promise<void>((resolve) => stream.write('', () => resolve()))
 }
 if (io.lostOutput) process.exitCode ||= 1

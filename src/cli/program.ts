@@ -10,6 +10,7 @@ import { eventsCommand } from './events.ts'
 import { explainCommand } from './explain.ts'
 import { graphCommand } from './graph.ts'
 import type { Io } from './io.ts'
+import { asksForJson } from './io.ts'
 import { listCommand } from './list.ts'
 import { managerCommand } from './manager.ts'
 import { printError } from './print-error.ts'
@@ -46,13 +47,12 @@ const GROUPS: Record<string, Record<string, MakeCommand>> = {
 
 /** Answers what to exit with. */
 export async function main(args: readonly string[], io: Io): Promise<number> {
-  const options = args.includes('--') ? args.slice(0, args.indexOf('--')) : args
   try {
     const program = await makeProgram(io, args[0])
     await program.parseAsync([...args], { from: 'user' })
     return io.exitCode
   } catch (error) {
-    return printError(io, error, { json: options.includes('--json') })
+    return printError(io, error, { json: asksForJson(args) })
   }
 }
 

@@ -123,7 +123,7 @@ class ProcessAttempt implements RunningAttempt {
     const program = entryFile('worker/task-process')
     const child = spawn(process.execPath, [...childExecArgv(process.execArgv), program], {
       detached: true,
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      stdio: ['ignore', outputOfCode(), 'inherit', 'ipc'],
       env: markedEnvironment(tracedEnvironment(childEnvironment(process.env), trace), nodeId, token),
     })
     child.on('error', (error) => {
@@ -220,4 +220,13 @@ class ProcessAttempt implements RunningAttempt {
     const envelope: Envelope<ToTaskProcess> = { curfew: message }
     if (this.#child?.connected) this.#child.send(envelope, () => {})
   }
+}
+
+/**
+ * Where a command has another stream for what code prints, it is for the code of this process too. That of Node is not
+ * looked at: it is made by the first who asks, and a pipe does not block from then on.
+ */
+function outputOfCode(): 'inherit' | number {
+  const { value } = Object.getOwnPropertyDescriptor(process, 'stdout') ?? {}
+  return typeof value?.fd === 'number' ? value.fd : 'inherit'
 }

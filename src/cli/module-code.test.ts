@@ -1,0 +1,48 @@
+// What code of a user's modules may do to the process of a command.
+
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { CliProcess } from './fixtures/cli-process.ts'
+
+const CURFEW = path.join(import.meta.dirname, '../curfew.ts')
+
+let cwd: string
+const started: CliProcess[] = []
+
+beforeEach(async () => {
+  cwd = await mkdtemp(path.join(tmpdir(), 'curfew-cli-'))
+  await writeFile(path.join(cwd, 'flow.yml'), 'name: flow\nnodes: [{ id: only, action_id: code }]\n')
+})
+
+afterEach(async () => {
+  for (const one of started.splice(0)) await one.end()
+  await rm(cwd, { recursive: true, force: true })
+})
+
+/** `curfew run --json` with a module of these lines. */
+async function run(...lines: string[]): Promise<CliProcess> {
+  await writeFile(path.join(cwd, 'code.ts'), [`import { task } from '${CURFEW}'`, ...lines].join('\n'))
+  const command = new CliProcess(['run', 'flow.yml', '--module', 'code.ts', '--json'], { cwd })
+  started.push(command)
+  return command
+}
+
+test.each([
+  ['in this process', ''],
+  ['in a process of its own', "isolation: 'process', file: import.meta.url, "],
+])('with --json, what code prints %s goes to stderr', async (_, where) => {
+  const command = await run(
+    "console.log('from the module')",
+    `export const code = task({ name: 'code', ${where}run: () => {
+      console.log('from console')
+      process.stdout.write('from the stream\\n')
+      return 'done'
+    } })`,
+  )
+  expect(await command.exited).toBe(0)
+  expect(JSON.parse(command.stdout)).toMatchObject({ status: 'completed', output: 'done' })
+  for (const line of ['the module', 'console', 'the stream'])
+    expect(command.stderr).toContain(`from ${line}\n`)
+})
