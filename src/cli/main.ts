@@ -8,12 +8,18 @@ import { processIo } from './io.ts'
 const caches = process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache')
 // Without one, where it cannot be written, it only starts slower.
 enableCompileCache(path.join(caches, 'curfew', 'compiled'))
-const { main } = await import('./program.ts')
+const { cutShort, main } = await import('./program.ts')
 
 const { stdout, stderr } = process
 const args = process.argv.slice(2)
 const io = processIo(args)
+// 13: nothing is left that could go on.
+const onExit = (code: number) => {
+  if (code === 0 || code === 13) process.exitCode = cutShort(args, io)
+}
+process.on('exit', onExit)
 process.exitCode = await main(args, io)
+process.off('exit', onExit)
 // A handler that ignores its signal would keep the process for ever; what was printed has to get out first.
 for (const stream of [stdout, stderr]) {
   if (stream.writable) await new Promise<void>((resolve) => stream.write('', () => resolve()))

@@ -46,3 +46,19 @@ test.each([
   for (const line of ['the module', 'console', 'the stream'])
     expect(command.stderr).toContain(`from ${line}\n`)
 })
+
+test.each([
+  ['ends the process while it is loaded', 'process.exit(0)'],
+  ['ends the process as a task', "export const code = task({ name: 'code', run: () => process.exit(0) })"],
+  ['waits for what never comes', 'await new Promise(() => {})'],
+])('code that %s is not taken for success', async (_, line) => {
+  const command = await run(line)
+  expect([await command.exited, command.stdout]).toEqual([1, ''])
+  const last = command.stderr.trimEnd().split('\n').at(-1) as string
+  expect(JSON.parse(last)).toMatchObject({ error: { code: 'cut_short', hint: expect.any(String) } })
+})
+
+test('a process that code ends with another code keeps that', async () => {
+  const command = await run('process.exit(7)')
+  expect(await command.exited).toBe(7)
+})

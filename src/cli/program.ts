@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { Command } from 'commander'
+import { CurfewError } from '../core/errors.ts'
 import { cancelCommand } from './cancel.ts'
 import { configCommand } from './config-command.ts'
 import { devCommand } from './dev.ts'
@@ -54,6 +55,13 @@ export async function main(args: readonly string[], io: Io): Promise<number> {
   } catch (error) {
     return printError(io, error, { json: asksForJson(args) })
   }
+}
+
+/** The process ends, and the command is not done: told, and no success. */
+export function cutShort(args: readonly string[], io: Io): number {
+  const hint = 'Code of a module called process.exit, or waits for something that never comes.'
+  const error = new CurfewError('cut_short', 'the process ended before the command was done', { hint })
+  return printError(io, error, { json: asksForJson(args) })
 }
 
 /** With the command that is called alone, where it is known; else with all of them. */
