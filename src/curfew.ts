@@ -20,7 +20,7 @@ import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
 import { openReader } from './manager/open-reader.ts'
 import type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
-import { checkLabels, checkOptions, invalid } from './options.ts'
+import { checkLabels, checkLogger, checkOptions, invalid } from './options.ts'
 import { storeLocation } from './store/store-location.ts'
 import type { CloseOptions } from './worker/closing.ts'
 import { Closing } from './worker/closing.ts'
@@ -182,7 +182,8 @@ export class Curfew extends Client {
   /** Runs the work of managers that are somewhere else, in this process. */
   static async work(options: WorkOptions): Promise<WorkerProcess> {
     refuseInsideTask('Curfew.work')
-    const { managers, token, tls, labels, queues, logger = defaultLogger(), ...rest } = options
+    const { managers, token, tls, labels, queues, ...rest } = options
+    const logger = checkLogger(options.logger ?? defaultLogger(), 'Curfew.work')
     const urls = typeof managers === 'string' ? [managers] : [...(managers ?? [])]
     if (urls.length === 0) throw invalid('managers: at least one address is needed')
     const checked = checkOptions({ ...rest, store: '', ...(queues && { workQueues: queues }) }, 'Curfew.work')
@@ -208,7 +209,7 @@ export class Curfew extends Client {
     const agents = [...registry.agents.values(), ...OWN_AGENTS]
     const clock = options.clock ?? new SystemClock()
     const randomness = new SystemRandomness()
-    const logger = options.logger ?? defaultLogger()
+    const logger = checkLogger(options.logger ?? defaultLogger())
     const ids = new IdSource(randomness)
     const engine = await openEngine({
       store: options.store,
@@ -287,7 +288,8 @@ export class Curfew extends Client {
     store: string,
     options: { clock?: Clock; logger?: Logger } = {},
   ): Promise<ConnectedClient> {
-    const { clock = new SystemClock(), logger = defaultLogger() } = options
+    const { clock = new SystemClock() } = options
+    const logger = checkLogger(options.logger ?? defaultLogger(), 'Curfew.read')
     return new ConnectedClient(await openReader(store, { clock, logger }))
   }
 
@@ -332,7 +334,8 @@ function defaultLogger(level = process.env.CURFEW_LOG ?? 'warn'): Logger {
   if (!LOG_LEVELS.includes(level)) {
     throw invalid(`CURFEW_LOG is '${level}'; it may be ${LOG_LEVELS.join(', ')}`)
   }
-  return pino({ name: 'curfew', level }, pino.destination(2))
+  // At once: what is written later cannot fail where it is caught, and an exit waits for it on a full disk.
+  return pino({ name: 'curfew', level }, pino.destination({ fd: 2, sync: true }))
 }
 
 /** What a dead process left running on this machine. */

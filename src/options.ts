@@ -5,6 +5,7 @@ import type { Duration } from './core/duration.ts'
 import { CurfewError } from './core/errors.ts'
 import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
+import { guardedLogger } from './core/logger.ts'
 import type { AgentDefinition } from './definitions/agent.ts'
 import type { TaskDefinition } from './definitions/task.ts'
 import { checkName } from './definitions/task-policy.ts'
@@ -130,6 +131,14 @@ export function checkOptions(options: OpenOptions, what = 'Curfew.open') {
 
 export function invalid(message: string, what = 'Curfew.open'): CurfewError {
   return new CurfewError('invalid_option', `${what}: ${message}`)
+}
+
+export function checkLogger(logger: Logger, what = 'Curfew.open'): Logger {
+  for (const level of ['debug', 'info', 'warn', 'error'] as const) {
+    if (typeof logger?.[level] === 'function') continue
+    throw invalid('logger must have the methods debug, info, warn and error', what)
+  }
+  return guardedLogger(logger)
 }
 
 export function checkLabels(labels: unknown): Record<string, string> {

@@ -2,6 +2,7 @@
 import { inspect } from 'node:util'
 import pino from 'pino'
 import type { Logger } from '../core/logger.ts'
+import { guardedLogger } from '../core/logger.ts'
 import { Colours } from './colours.ts'
 import type { Io } from './io.ts'
 import { oneLine } from './plain-text.ts'
@@ -14,7 +15,7 @@ const STYLES = { debug: 'dim', info: 'cyan', warn: 'yellow', error: 'red' } as c
 
 export function storeLogger(io: Io, level: LogLevel): Logger {
   if (io.stderr.isTerminal) return new TerminalLogger(io, level)
-  return pino({ name: 'curfew', level }, pino.destination({ fd: 2, sync: true }))
+  return guardedLogger(pino({ name: 'curfew', level }, pino.destination({ fd: 2, sync: true })))
 }
 
 class TerminalLogger implements Logger {
