@@ -3,6 +3,7 @@
  * world. Results go to `stdout`, everything else to `stderr`.
  */
 import type { Clock } from '../core/clock.ts'
+import { CurfewError } from '../core/errors.ts'
 import { SystemClock } from '../core/system-clock.ts'
 
 export interface Output {
@@ -68,7 +69,9 @@ export function processIo(args: readonly string[]): Io & { readonly lostOutput: 
     stderr: output(stderr),
     stdin: process.stdin,
     env: process.env,
-    cwd: process.cwd(),
+    get cwd() {
+      return workingFolder()
+    },
     get columns() {
       return stdout.columns ?? stderr.columns ?? 80
     },
@@ -88,5 +91,15 @@ export function processIo(args: readonly string[]): Io & { readonly lostOutput: 
     },
     exitCode: 0,
     exitNow: (code) => process.exit(code),
+  }
+}
+
+function workingFolder(): string {
+  try {
+    return process.cwd()
+  } catch (error) {
+    throw new CurfewError('no_such_folder', 'the folder this was started in is not there any more', {
+      ...{ cause: error, hint: 'Start it in another folder.' },
+    })
   }
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env node
 /** The process `curfew`: it starts faster with what Node compiled the last time, and then does what it was asked to. */
 import { enableCompileCache } from 'node:module'
-import os from 'node:os'
 import path from 'node:path'
+import { homeFolder } from '../core/home-folder.ts'
 import { processIo } from './io.ts'
 
-const caches = process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache')
+const caches = process.env.XDG_CACHE_HOME || path.join(homeFolder(process.env), '.cache')
 // Without one, where it cannot be written, it only starts slower.
 enableCompileCache(path.join(caches, 'curfew', 'compiled'))
 const { cutShort, main } = await import('./program.ts')

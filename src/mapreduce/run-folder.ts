@@ -13,10 +13,10 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs'
-import os from 'node:os'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { CurfewError } from '../core/errors.ts'
+import { homeFolder } from '../core/home-folder.ts'
 import type { SelectedItem } from '../definitions/item-selection.ts'
 import type { MapreduceModel } from '../definitions/mapreduce-model.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
@@ -93,7 +93,7 @@ export type RunItem = SelectedItem & { history?: unknown[] }
 export const STATE_VARIABLE = 'CURFEW_STATE_DIR'
 
 function stateFolder(env: NodeJS.ProcessEnv = process.env): string {
-  const state = env.XDG_STATE_HOME || path.join(env.HOME || os.homedir(), '.local', 'state')
+  const state = env.XDG_STATE_HOME || path.join(homeFolder(env), '.local', 'state')
   return env[STATE_VARIABLE] || path.join(state, 'curfew')
 }
 
