@@ -38,6 +38,7 @@ test.each([
   ['curfew.config.js', "export default { store: 'a.db', token: undefined }"],
   ['curfew.config.mjs', "export default { store: 'a.db' }"],
   ['curfew.config.json', '{ "store": "a.db" }'],
+  ['curfew.config.json', '\ufeff{ "store": "a.db" }\r\n'],
 ])('%s is found in the working directory', async (name, text) => {
   at('package.json', '{ "type": "module" }')
   const file = at(name, text)

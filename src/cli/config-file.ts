@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { CurfewError } from '../core/errors.ts'
+import { withoutByteOrderMark } from '../core/json.ts'
 import { cannotLoad } from './load-modules.ts'
 
 export const FILE_NAMES = ['ts', 'mts', 'js', 'mjs', 'json'].map((ending) => `curfew.config.${ending}`)
@@ -43,7 +44,7 @@ function findConfigFile(cwd: string): string | null {
 
 async function readJson(name: string, full: string): Promise<unknown> {
   try {
-    return JSON.parse(await readFile(full, 'utf8')) as unknown
+    return JSON.parse(withoutByteOrderMark(await readFile(full, 'utf8'))) as unknown
   } catch (error) {
     throw invalid(`${name} cannot be read: ${(error as Error).message}`, full)
   }

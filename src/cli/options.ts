@@ -2,7 +2,7 @@
 import type { Command } from 'commander'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
-import { decodeJson } from '../core/json.ts'
+import { decodeJson, withoutByteOrderMark } from '../core/json.ts'
 import { didYouMean } from '../definitions/problem.ts'
 import { addSettings } from './config.ts'
 import { readTextFile } from './definition-file.ts'
@@ -51,7 +51,7 @@ export async function readInput(io: Io, text: string | undefined, option = '--in
   if (text === undefined) return undefined
   const [source, json] = await inputText(io, text, option)
   try {
-    return decodeJson(json)
+    return decodeJson(withoutByteOrderMark(json))
   } catch (error) {
     throw new CurfewError('invalid_json', `${source} is not JSON: ${(error as Error).message}`, {
       hint: `A text needs quotes of its own: ${option} '"text"'. @FILE reads a file, - reads stdin.`,

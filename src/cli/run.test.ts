@@ -67,6 +67,13 @@ describe('to its end', () => {
     ])
   })
 
+  test('input that begins with a byte order mark, as editors of Windows write it, is read', async () => {
+    await writeFile(path.join(cwd, 'input.json'), '\ufeff3\r\n')
+    expect((await run('double.yml', '--input', '@input.json')).out).toBe('6\n')
+    const io = new TestIo({ cwd, stdin: '\ufeff4' })
+    expect(await main(['run', 'double.yml', '--module', 'tasks.ts', '--input', '-'], io)).toBe(0)
+  })
+
   test('the same key goes on with what is there', async () => {
     const first = await run('double.yml', '--input', '5', '--key', 'a', '--json')
     const second = await run('double.yml', '--input', '5', '--key', 'a', '--json')

@@ -6,6 +6,11 @@ import { CurfewError } from './errors.ts'
 import { failureOf } from './failure.ts'
 import { MAX_DEPTH, MAX_PAYLOAD_BYTES } from './limits.ts'
 
+/** What editors of Windows put before a text; JSON has no place for it. */
+export function withoutByteOrderMark(text: string): string {
+  return text.replace(/^\ufeff/, '')
+}
+
 /** Encodes, or throws `invalid_json` / `too_big` with the place in the value. `undefined` becomes `null`. */
 export function encodeJson(value: unknown, what: string, maxBytes = MAX_PAYLOAD_BYTES): string {
   if (value === undefined || value === null) return 'null'

@@ -6,7 +6,7 @@
 import type { FilterFunction, JSONPathQuery, JSONValue } from 'json-p3'
 import { FunctionExpressionType, JSONPathEnvironment } from 'json-p3'
 import { CurfewError } from '../core/errors.ts'
-import { checkJsonText, encodeJson } from '../core/json.ts'
+import { checkJsonText, encodeJson, withoutByteOrderMark } from '../core/json.ts'
 import { MAX_BRANCHES, MAX_DEPTH, MAX_EXPRESSION_ITEMS, MAX_ITEMS_BYTES } from '../core/limits.ts'
 import type { ExpressionFault } from './expression.ts'
 import { compileExpression, isFault } from './expression.ts'
@@ -80,7 +80,7 @@ const FILE_OF_LINES = /\.(jsonl|ndjson)$/i
 /** What a file or a command gave: JSON, one JSON value a line, or, of a command, lines of text. */
 export function parseItems(given: string | Uint8Array, kind: 'file' | 'command', what: string): unknown {
   const text = typeof given === 'string' ? given : decoded(given, what)
-  const whole = text.replace(/^\ufeff/, '')
+  const whole = withoutByteOrderMark(text)
   if (kind === 'command' && !/^\s*[[{]/.test(whole)) return linesOf(whole)
   try {
     checkJsonText(whole, what, MAX_ITEMS_BYTES)
