@@ -46,6 +46,10 @@ describe('text from outside', () => {
     expect(refusal(text)).toMatchObject({ code, line })
   })
 
+  test('a second document is told in words for whoever wrote it', () => {
+    expect(refusal('a: 1\n---\nb: 2').message).toBe('a second document begins here (---); a file holds one')
+  })
+
   test('aliases of aliases do not fill the memory', () => {
     const levels = Array.from(
       { length: 9 },

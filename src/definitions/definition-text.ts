@@ -35,6 +35,7 @@ export interface ParsedText {
 
 export const UNSAFE_KEYS: readonly string[] = ['__proto__', 'constructor', 'prototype']
 
+const SECOND_DOCUMENT = 'a second document begins here (---); a file holds one'
 const NO_CHILDREN: ReadonlyMap<string | number, Located> = new Map()
 
 /** One text is read several times in a row: for what it is, and for what is in it. Nobody changes what comes of it. */
@@ -70,11 +71,14 @@ function parse(text: string): ParsedText {
     logLevel: 'error',
     lineCounter: lines,
   })
-  const problems: TextProblem[] = [...document.errors, ...document.warnings].map(({ message, pos }) => ({
-    code: 'invalid_text',
-    message: firstLine(message),
-    offset: pos[0],
-  }))
+  const problems: TextProblem[] = [...document.errors, ...document.warnings].map(
+    ({ code, message, pos }) => ({
+      code: 'invalid_text',
+      // Its own is for whoever calls the parser.
+      message: code === 'MULTIPLE_DOCS' ? SECOND_DOCUMENT : firstLine(message),
+      offset: pos[0],
+    }),
+  )
   const walk = new Walk(text, document, problems)
   const root = document.errors.length > 0 || document.contents === null ? null : walk.read(document.contents)
   if (root === null && problems.length === 0) {
