@@ -14,6 +14,15 @@ describe('VirtualClock', () => {
     expect(clock.wall()).toBe(70_000)
   })
 
+  test('what is no time is refused, and the clock stays where it is', async () => {
+    const clock = new VirtualClock(1_000)
+    for (const time of [Number.NaN, Number.POSITIVE_INFINITY, new Date(2_000), '2s', undefined]) {
+      await expect(clock.advanceTo(time as number)).rejects.toMatchObject({ code: 'invalid_option' })
+      if (time !== undefined) expect(() => new VirtualClock(time as number)).toThrow('milliseconds')
+    }
+    expect(clock.wall()).toBe(1_000)
+  })
+
   test('fires timers in the order of their times, each at its own', async () => {
     const clock = new VirtualClock(0)
     const fired: string[] = []

@@ -7,6 +7,7 @@
 import type { Clock, Timer, TimerOptions, VirtualTime } from '../core/clock.ts'
 import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
+import { CurfewError } from '../core/errors.ts'
 
 interface PendingTimer {
   at: number
@@ -36,7 +37,7 @@ export class VirtualClock implements Clock {
    */
   constructor(start: number = Date.UTC(2026, 0, 1), options: { restWithin?: Duration } = {}) {
     this.#restWithinMs = durationMs(options.restWithin ?? REST_WITHIN, 'restWithin')
-    this.#now = start
+    this.#now = checkTime(start, 'start')
     this.virtual = {
       join: (participant) => {
         this.#participants.add(participant)
@@ -92,6 +93,7 @@ export class VirtualClock implements Clock {
   }
 
   async advanceTo(time: number): Promise<void> {
+    checkTime(time, 'advanceTo')
     await this.settle()
     for (;;) {
       const next = this.#next((timer) => !timer.background && timer.at <= time)
@@ -140,6 +142,11 @@ export class VirtualClock implements Clock {
     }
     return first
   }
+}
+
+function checkTime(time: number, what: string): number {
+  if (Number.isFinite(time)) return time
+  throw new CurfewError('invalid_option', `${what} takes milliseconds since the epoch, got ${time}`)
 }
 
 function inOrder(a: PendingTimer, b: PendingTimer): number {
