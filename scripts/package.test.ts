@@ -109,10 +109,14 @@ test('the types of both entry points resolve, and the example of the README fits
     `import * as curfew from 'curfew'
 import * as testing from 'curfew/testing'
 export const names: string[] = [...Object.keys(curfew), ...Object.keys(testing)]
+// What a library exports needs types that can be named.
+export const workflow = curfew.validateWorkflow('')
+export const job = curfew.validateJob('')
 `,
   )
   const compilerOptions = {
     noEmit: true,
+    declaration: true,
     strict: true,
     target: 'es2024',
     module: 'nodenext',

@@ -83,10 +83,18 @@ export {
   type WaitOptions,
   type WorkHandle,
 } from './definitions/agent.ts'
-export { type JobDefinition, type JobOptions, job, loadJob, validateJob } from './definitions/job.ts'
+export {
+  type CheckedJob,
+  type JobDefinition,
+  type JobOptions,
+  job,
+  loadJob,
+  validateJob,
+} from './definitions/job.ts'
 export { DefinitionError, type Problem } from './definitions/problem.ts'
 export { type TaskContext, type TaskDefinition, type TaskOptions, task } from './definitions/task.ts'
 export {
+  type CheckedWorkflow,
   loadWorkflow,
   validateWorkflow,
   type WorkflowDefinition,
