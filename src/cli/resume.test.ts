@@ -51,6 +51,25 @@ test('a run whose time was over when it is resumed has timed out; with --timeout
   expect(deadlineAt).toBeLessThanOrEqual(Date.now() + 120 * MINUTE_MS)
 })
 
+test('what nobody here has the code of is not waited for: it says what is missing, and leaves the work alone', async () => {
+  const wait = task({ name: 'wait', run: () => null })
+  const engine = await Curfew.open({ store, concurrency: 0, tasks: [wait] })
+  const alone = await engine.schedule(wait)
+  const definition = 'name: one\nworkflows:\n  - { id: first, task: wait }\n'
+  const { id } = await engine.submitNamed({ definition })
+  await until(async () => (await engine.list({ parent: id })).tasks.length === 1)
+  await engine.close()
+  for (const left of [alone.id, id]) {
+    const { code, err } = await curfew(['resume', left, '--json'], { cwd })
+    expect([code, JSON.parse(err)]).toMatchObject([
+      2,
+      { error: { code: 'unknown_task', hint: expect.stringContaining('--module') } },
+    ])
+    const status = await curfew(['status', left, '--json'], { cwd })
+    expect(['pending', 'running']).toContain((status.json() as { status: string }).status)
+  }
+})
+
 test('--timeout is set once, also where the store changes hands while the run is resumed', async () => {
   const id = await leftRun('2h')
   const before = await deadlineOf(id)

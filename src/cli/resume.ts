@@ -5,7 +5,10 @@ import type { Client } from '../client/client.ts'
 import { durationMs, formatDuration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { mapreduceQueue } from '../core/own-work.ts'
+import type { TaskStatus } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
+import type { TaskView } from '../curfew.ts'
+import type { Registry } from '../definitions/workflow-names.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import type { Config } from './config.ts'
 import { addSettings, loadConfig } from './config.ts'
@@ -13,6 +16,7 @@ import { usageError } from './exit-code.ts'
 import type { Place } from './find-engine.ts'
 import { findEngine, placeOf } from './find-engine.ts'
 import type { Io } from './io.ts'
+import { registryOf } from './known-names.ts'
 import { loadModules } from './load-modules.ts'
 import { limitOf, refuseConcurrency } from './mapreduce-flags.ts'
 import type { Flags } from './options.ts'
@@ -21,6 +25,8 @@ import { printJson, printLines } from './print.ts'
 import { workOnRun } from './run-mapreduce.ts'
 import { runToEnd } from './run-to-end.ts'
 import { handleOf } from './work-handle.ts'
+
+const OPEN: readonly TaskStatus[] = ['pending', 'running']
 
 interface ResumeFlags extends Flags {
   wait: boolean
@@ -85,14 +91,33 @@ Exits as "curfew run" does.`,
     const definitions = await loadModules(config.settings.modules, io.cwd)
     await runToEnd(io, {
       ...{ config, place, definitions, json, cancelsOthers: false, ...(first && { first }) },
-      begin: async ({ client }) => {
-        const { parked, status } = await handleOf(client, id).view()
+      begin: async ({ client, via }) => {
+        const work = await handleOf(client, id).view()
+        const { parked, status } = work
         if (!isEnded(status)) await refuseWithoutFolder(io, client, id)
+        if (via === 'own' && 'isFile' in place && place.isFile)
+          await refuseWithoutCode(client, work, registryOf(definitions))
         if (parked !== null) await client.resume(id)
         return id
       },
     })
   })
+}
+
+/** With a store to itself this process would wait for ever, and Ctrl-C would cancel what only lacks its module. */
+async function refuseWithoutCode(client: Client, work: TaskView, known: Required<Registry>): Promise<void> {
+  const { kind, id, name, status } = work
+  if (!OPEN.includes(status)) return
+  const isKnown = kind === 'task' ? known.tasks.has(name) : kind !== 'agent' || known.agents.has(name)
+  if (!isKnown && !name.startsWith('$')) {
+    throw new CurfewError(`unknown_${kind}`, `nothing here can run the ${kind} ${name} (${id})`, {
+      hint: 'Name the file that exports it: --module FILE.',
+      fields: { id, name },
+    })
+  }
+  if (kind === 'task') return
+  const { tasks } = await client.list({ parent: id, status: OPEN, limit: 1_000 })
+  for (const below of tasks) await refuseWithoutCode(client, below, known)
 }
 
 /** What is left of a map-reduce in the store can be run by nobody. */
