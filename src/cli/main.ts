@@ -1,13 +1,18 @@
 #!/usr/bin/env node
 /** The process `curfew`: it starts faster with what Node compiled the last time, and then does what it was asked to. */
-import { enableCompileCache } from 'node:module'
+import * as nodeModule from 'node:module'
 import path from 'node:path'
 import { homeFolder } from '../core/home-folder.ts'
 import { processIo } from './io.ts'
+import { isSupportedNode, NODE_NEEDED } from './node-version.ts'
 
+if (!isSupportedNode(process.versions.node)) {
+  process.stderr.write(`error: curfew needs ${NODE_NEEDED}; this is Node ${process.versions.node}\n`)
+  process.exit(1)
+}
 const caches = process.env.XDG_CACHE_HOME || path.join(homeFolder(process.env), '.cache')
 // Without one, where it cannot be written, it only starts slower.
-enableCompileCache(path.join(caches, 'curfew', 'compiled'))
+nodeModule.enableCompileCache(path.join(caches, 'curfew', 'compiled'))
 const { cutShort, main } = await import('./program.ts')
 
 const { stdout, stderr } = process

@@ -61,7 +61,8 @@ function pause(ms: number): Promise<void> {
 async function connect(): Promise<pg.Client> {
   const next = new pg.Client({ ...connectionOptions(start.url), query_timeout: 2_500 })
   next.on('error', () => {
-    connection.client = null // the next renewal connects again
+    // The next renewal connects again; one that was left by then is no matter.
+    if (connection.client === next) connection.client = null
   })
   next.on('notification', ({ payload }) => send({ type: 'hint', hint: payload ?? '' }))
   try {
