@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { create } from '@bufbuild/protobuf'
 import { expect, test, vi } from 'vitest'
 import { SystemClock } from '../core/system-clock.ts'
@@ -9,8 +10,8 @@ import { answerToWire, down, downToWire } from '../wire/worker-messages.ts'
 
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
 
-/** A manager whose lease can be as old as one likes. */
-async function startManager(leaseAge: () => number) {
+/** A manager whose lease can be as old as one likes. `standsStill`: it takes reports, and answers none. */
+async function startManager(leaseAge: () => number, { standsStill = false } = {}) {
   const sent: AttachResponse[] = []
   let wake = () => {} // whoever waits in the stream
   const send = (message: AttachResponse) => {
@@ -40,8 +41,9 @@ async function startManager(leaseAge: () => number) {
             clearTimeout(over)
           }
         },
-        report: ({ reports: said }) => {
+        report: async ({ reports: said }, { signal }) => {
           reports.push(...said.map(({ taskId, what }) => `${taskId} ${what.case}`))
+          if (standsStill) await once(signal, 'abort')
           return create(ReportResponseSchema, { answers: said.map(() => answerToWire({ type: 'accepted' })) })
         },
         beat: () => ({ unknown: false, leaseAgeMs: leaseAge() }),
@@ -69,7 +71,8 @@ async function startManager(leaseAge: () => number) {
         ],
       }),
     )
-  return { url: server.url, reports, welcome, start, close: () => server.close() }
+  const leave = () => send(down('goodbye', { $typeName: 'curfew.v1.Goodbye' }))
+  return { url: server.url, reports, welcome, start, leave, close: () => server.close() }
 }
 
 test('work that comes after an outage is run, though the last beat was before its end', async () => {
@@ -102,5 +105,29 @@ test('work that comes after an outage is run, though the last beat was before it
     second.resolve()
     await worker.close()
     await manager.close()
+  }
+})
+
+test('what a manager that stands still has not answered goes to the next one as soon as there is one', async () => {
+  const first = await startManager(() => 0, { standsStill: true })
+  const second = await startManager(() => 0)
+  const work = task({ name: 'work', run: async () => 'done' })
+  const worker = await Curfew.work({ managers: [first.url, second.url], tasks: [work], logger: quiet })
+  try {
+    first.welcome()
+    await worker.attached()
+    // As many batches as are under way at a time.
+    for (const id of ['t_1', 't_2', 't_3']) {
+      first.start(id)
+      await vi.waitUntil(() => first.reports.includes(`${id} completed`), { timeout: 10_000 })
+    }
+    first.start('t_4')
+    first.leave()
+    second.welcome()
+    await vi.waitUntil(() => second.reports.length === 4, { timeout: 10_000 })
+    expect(second.reports.toSorted()).toEqual([1, 2, 3, 4].map((n) => `t_${n} completed`))
+  } finally {
+    await worker.close()
+    await Promise.all([first.close(), second.close()])
   }
 })

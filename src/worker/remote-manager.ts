@@ -12,7 +12,7 @@ import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_BATCH_BYTES, ORPHAN_GRACE_MS } from '../core/limits.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { AttachRequest, Welcome } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
@@ -30,7 +30,6 @@ import type {
   Held,
   ManagerPort,
   TurnAnswer,
-  TurnReport,
   WorkerHello,
   WorkerSession,
 } from '../wire/worker-port.ts'
@@ -40,7 +39,6 @@ import type { ThisMachine } from './machine.ts'
 import type { Batch, BatchAnswer } from './report-sender.ts'
 import { ReportSender } from './report-sender.ts'
 import type { BeatTarget } from './send-beat.ts'
-import { turnPieces, weightOfTurn } from './turn-pieces.ts'
 
 export interface RemoteManagerOptions {
   endpoints: readonly Endpoint[]
@@ -94,6 +92,8 @@ export class RemoteManager implements ManagerPort {
   /** Where it is, or was last, attached. */
   #endpoint: Endpoint | null = null
   #connected = Promise.withResolvers<void>()
+  /** Aborts what was asked: by the next welcome, for whoever was asked before may stand still, or when it is closed. */
+  #asking = new AbortController()
   #stream: AbortController | null = null
   #next = 0
   #session = 0
@@ -109,6 +109,7 @@ export class RemoteManager implements ManagerPort {
     this.attached = this.#first.promise
     // Whoever waits for it hears of it; nobody has to.
     this.attached.catch((error: Error) => options.logger.debug({ error: error.message }, 'not attached'))
+    this.#closing.signal.addEventListener('abort', () => this.#asking.abort())
     const listener = {
       unknown: () => this.#stream?.abort(),
       failed: (error: Error) =>
@@ -125,7 +126,7 @@ export class RemoteManager implements ManagerPort {
     this.#watchLease()
     return {
       report: (reports) => this.#sender.report(reports),
-      reportTurns: (reports) => this.#reportTurns(reports),
+      reportTurns: (reports) => this.#sender.reportTurns(reports),
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
       wake: (agentId, rootId, token) => this.#sender.wake({ agentId, rootId, token }),
       detach: () => {
@@ -133,21 +134,6 @@ export class RemoteManager implements ManagerPort {
         this.#connected.resolve()
       },
     }
-  }
-
-  #reportTurns(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
-    if (reports.every((report) => weightOfTurn(report) <= MAX_BATCH_BYTES))
-      return this.#sender.reportTurns(reports)
-    return Promise.all(reports.map((report) => this.#reportInPieces(report)))
-  }
-
-  async #reportInPieces(report: TurnReport): Promise<TurnAnswer> {
-    const pieces = turnPieces(report, MAX_BATCH_BYTES)
-    for (const [i, piece] of pieces.entries()) {
-      const [answer] = (await this.#sender.reportTurns([piece])) as [TurnAnswer]
-      if (i === pieces.length - 1 || answer.type !== 'more') return answer
-    }
-    return { type: 'stale' }
   }
 
   /** Takes no more work; what runs goes on. */
@@ -332,6 +318,8 @@ export class RemoteManager implements ManagerPort {
     this.#setTarget({ ...target, draining: this.#draining })
     this.#rpc = rpc
     this.#endpoint = endpoint
+    this.#asking.abort()
+    if (!this.#closing.signal.aborted) this.#asking = new AbortController()
     this.#connected.resolve()
     this.#first.resolve(endpoint.url)
     logger.info(
@@ -376,7 +364,7 @@ export class RemoteManager implements ManagerPort {
           this.#endpoint as Endpoint,
           WorkerService.method.report,
           reportsToBytes({ ...head, draining: this.#draining }, reports),
-          { token, clock, timeoutMs: ANSWER_WITHIN_MS, signal: this.#closing.signal },
+          { token, clock, timeoutMs: ANSWER_WITHIN_MS, signal: this.#asking.signal },
         )
         this.#checkLease()
         return {
@@ -406,7 +394,7 @@ export class RemoteManager implements ManagerPort {
       await this.#untilConnected()
       try {
         const rpc = this.#rpc as RpcClient<typeof WorkerService>
-        const options = { timeoutMs: ANSWER_WITHIN_MS, signal: this.#closing.signal }
+        const options = { timeoutMs: ANSWER_WITHIN_MS, signal: this.#asking.signal }
         const { page } = await rpc.readJournal({ workerId, agentId, token, ...cursor }, options)
         return page === undefined ? null : (JSON.parse(page) as JournalPage)
       } catch (error) {

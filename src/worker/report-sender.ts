@@ -2,9 +2,9 @@
  * Reports on their way to a manager that may be out of reach: gathered into batches, a few under way at a time, each
  * sent with its number until it is answered. Never gives up by itself.
  */
-import { MAX_BULK_ROWS } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, MAX_BULK_ROWS } from '../core/limits.ts'
 import type { Report, ReportAnswer, TurnAnswer, TurnReport } from '../wire/worker-port.ts'
-import { weightOfTurn } from './turn-pieces.ts'
+import { turnPieces, weightOfTurn } from './turn-pieces.ts'
 
 export interface Batch {
   number: number
@@ -77,9 +77,23 @@ export class ReportSender {
   }
 
   reportTurns(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
+    if (reports.every((report) => weightOfTurn(report) <= MAX_BATCH_BYTES)) return this.#addTurns(reports)
+    return Promise.all(reports.map((report) => this.#reportInPieces(report)))
+  }
+
+  #addTurns(reports: readonly TurnReport[]): Promise<TurnAnswer[]> {
     const answered = this.#turns.add(reports)
     this.#pump()
     return answered
+  }
+
+  async #reportInPieces(report: TurnReport): Promise<TurnAnswer> {
+    const pieces = turnPieces(report, MAX_BATCH_BYTES)
+    for (const [i, piece] of pieces.entries()) {
+      const [answer] = (await this.#addTurns([piece])) as [TurnAnswer]
+      if (i === pieces.length - 1 || answer.type !== 'more') return answer
+    }
+    return { type: 'stale' }
   }
 
   wake(wake: Batch['wakes'][number]): void {
