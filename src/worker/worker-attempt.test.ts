@@ -60,3 +60,13 @@ test('the end waits for no note, and takes the last one along', async () => {
   await clock.settle()
   expect(limits()).toEqual([3_000, undefined, 'completed'])
 })
+
+test('whoever asks for more time and is told to stop waits for no answer', async () => {
+  const reason = { code: 'lease_over', message: 'no manager could be reached in time' } as const
+  const asked = attempt.extend({ requestId: 'r_1', progress: {} })
+  await clock.settle()
+  expect(reports.map(({ report }) => report.type)).toEqual(['extend'])
+  attempt.stop(reason, 1_000)
+  await expect(asked).rejects.toMatchObject(reason)
+  await expect(attempt.extend({ requestId: 'r_2', progress: {} })).rejects.toMatchObject(reason)
+})

@@ -62,6 +62,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   #noteTimer: Timer | null = null
   /** That are being stored. */
   #notes = 0
+  #whenStopped: (() => void)[] | null = null
   #isReported = false
   #whenReported: (() => void)[] | null = null
 
@@ -88,6 +89,7 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
     this.#sendBeat()
     this.#sendNote()
     this.#stopping = reason
+    for (const tell of this.#whenStopped ?? []) tell()
     this.#clearTimers()
     if (this.#gaveUp) return this.#reportAndGo(this.#reportStopped('aborted', null))
     this.#running.abort(reason)
@@ -237,9 +239,15 @@ export class WorkerAttempt implements AttemptCallbacks, NoteCallback {
   }
 
   async extend(request: { requestId: string; progress: Progress }): Promise<ExtensionAnswer> {
-    const answer = await this.#report({ type: 'extend', ...request })
-    if (answer.type === 'extension') return answer.answer
-    this.#heed(answer)
+    if (this.#stopping) throw new Stopped(this.#stopping)
+    const stopped = new Promise<null>((resolve) => {
+      this.#whenStopped ??= []
+      this.#whenStopped.push(() => resolve(null))
+    })
+    // The handler has to hear of a stop: whoever was asked may be out of reach.
+    const answer = await Promise.race([this.#report({ type: 'extend', ...request }), stopped])
+    if (answer?.type === 'extension') return answer.answer
+    if (answer) this.#heed(answer)
     throw new Stopped(this.#stopping ?? { code: 'stale', message: 'not the current attempt any more' })
   }
 
