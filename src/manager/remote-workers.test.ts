@@ -5,7 +5,7 @@ import { Curfew, task } from '../curfew.ts'
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { endpointOf } from '../wire/http-client.ts'
 
-const work = task({ name: 'work', run: () => 'done' })
+const work = task({ name: 'work', run: (_: string | null) => 'done' })
 
 /** A manager, and workers that say no more than they are told to. */
 async function setUp() {
@@ -15,12 +15,14 @@ async function setUp() {
   onTestFinished(() => endpoint.close())
   const rpc = createClient(WorkerService, endpoint.transport)
   const machine = { host: 'here', bootId: '', pidSpace: '', pid: 1, pidStarted: '' }
-  const attach = (session: number) => {
-    const hello = create(AttachRequestSchema, {
+  const helloOf = (session: number, concurrency: number) =>
+    create(AttachRequestSchema, {
       ...{ workerId: 'n_1', session, version: '1', protocolMin: 1, protocolMax: 1, machine },
-      ...{ allQueues: true, concurrency: 5, turns: 1 },
+      ...{ allQueues: true, concurrency, turns: 1 },
       definitions: [{ kind: 'task', name: 'work', body: {} }],
     })
+  const attach = (session: number) => {
+    const hello = helloOf(session, 5)
     const cut = new AbortController()
     const started: string[] = []
     const told: string[] = []
@@ -37,7 +39,7 @@ async function setUp() {
     onTestFinished(hangUp)
     return { hangUp, started, told }
   }
-  return { manager, rpc, attach }
+  return { manager, rpc, attach, helloOf }
 }
 
 test('a worker that was silent for some seconds is given work again when it is heard of', async () => {
@@ -69,4 +71,24 @@ test('what a worker was given and never got is sent again when it comes back; wh
   await vi.waitUntil(() => again.started.length > 0)
   expect((await cancelled.cancelled()).ledger).toMatchObject([{ receipt: 'exited' }])
   expect(again.started).toEqual([kept.id])
+})
+
+test('a manager that closes has what it handed out reach its worker first, however slowly that reads', async () => {
+  const { manager, rpc, helloOf } = await setUp()
+  // More than the buffers of a connection hold.
+  const count = 20
+  const stream = rpc.attach(helloOf(1, count))[Symbol.asyncIterator]()
+  expect((await stream.next()).value?.message.case).toBe('welcome')
+  await manager.scheduleMany(work, Array(count).fill('x'.repeat(900_000)))
+  await vi.waitUntil(async () => (await manager.workers())[0]?.running === count, { timeout: 10_000 })
+  const closed = manager.close()
+  const told: string[] = []
+  for (let next = await stream.next(); !next.done; next = await stream.next()) {
+    const { message } = next.value
+    if (message.case === 'start') told.push(...message.value.assignments.map(({ taskId }) => taskId))
+    else if (message.case === 'goodbye') told.push(message.case)
+  }
+  await closed
+  expect(new Set(told).size).toBe(count + 1)
+  expect(told.at(-1)).toBe('goodbye')
 })

@@ -150,8 +150,9 @@ class DownQueue implements Downstream {
     this.#wake()
   }
 
+  /** Also what waits when it ends: an attempt that was handed out and does not arrive waits for its lease. */
   async *messages(): AsyncGenerator<Down> {
-    while (!this.#ended) {
+    while (this.#waiting.length > 0 || !this.#ended) {
       const next = this.#waiting.shift()
       if (next) yield next
       else if (await this.#quiet()) yield down('ping', { $typeName: 'curfew.v1.Ping' })
