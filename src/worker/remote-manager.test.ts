@@ -10,8 +10,11 @@ import { answerToWire, down, downToWire } from '../wire/worker-messages.ts'
 
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
 
-/** A manager whose lease can be as old as one likes. `standsStill`: it takes reports, and answers none. */
-async function startManager(leaseAge: () => number, { standsStill = false } = {}) {
+/**
+ * A manager whose lease can be as old as one likes. `standsStill`: it takes reports, and answers none; `beatsBehind`: it
+ * answers a beat when so many more have come.
+ */
+async function startManager(leaseAge: () => number, { standsStill = false, beatsBehind = 0 } = {}) {
   const sent: AttachResponse[] = []
   let wake = () => {} // whoever waits in the stream
   const send = (message: AttachResponse) => {
@@ -19,6 +22,7 @@ async function startManager(leaseAge: () => number, { standsStill = false } = {}
     wake()
   }
   const reports: string[] = []
+  const beats: (() => void)[] = []
   const server = await startHttpServer({
     ...{ address: { type: 'tcp', host: '127.0.0.1', port: 0 }, clock: new SystemClock(), logger: quiet },
     ...{
@@ -46,7 +50,13 @@ async function startManager(leaseAge: () => number, { standsStill = false } = {}
           if (standsStill) await once(signal, 'abort')
           return create(ReportResponseSchema, { answers: said.map(() => answerToWire({ type: 'accepted' })) })
         },
-        beat: () => ({ unknown: false, leaseAgeMs: leaseAge() }),
+        beat: async () => {
+          const answered = Promise.withResolvers<void>()
+          beats.push(answered.resolve)
+          beats.at(-1 - beatsBehind)?.()
+          await answered.promise
+          return { unknown: false, leaseAgeMs: leaseAge() }
+        },
         leave: () => ({}),
       })
     },
@@ -72,7 +82,7 @@ async function startManager(leaseAge: () => number, { standsStill = false } = {}
       }),
     )
   const leave = () => send(down('goodbye', { $typeName: 'curfew.v1.Goodbye' }))
-  return { url: server.url, reports, welcome, start, leave, close: () => server.close() }
+  return { url: server.url, reports, beats, welcome, start, leave, close: () => server.close() }
 }
 
 test('work that comes after an outage is run, though the last beat was before its end', async () => {
@@ -129,5 +139,25 @@ test('what a manager that stands still has not answered goes to the next one as 
   } finally {
     await worker.close()
     await Promise.all([first.close(), second.close()])
+  }
+})
+
+test('beats that are answered late, within the orphan grace, keep the lease', async () => {
+  const manager = await startManager(() => 0, { beatsBehind: 3 })
+  const ends = Promise.withResolvers<void>()
+  const work = task({ name: 'work', run: () => ends.promise })
+  const worker = await Curfew.work({ managers: manager.url, tasks: [work], logger: quiet })
+  try {
+    manager.welcome()
+    await worker.attached()
+    manager.start('t_1')
+    await vi.waitUntil(() => manager.beats.length >= 9 || manager.reports.length > 0, { timeout: 20_000 })
+    ends.resolve()
+    await vi.waitUntil(() => manager.reports.length > 0, { timeout: 5_000 })
+    expect(manager.reports).toEqual(['t_1 completed'])
+  } finally {
+    ends.resolve()
+    await worker.close()
+    await manager.close()
   }
 })

@@ -2,6 +2,7 @@
 import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
 import type { Clock } from '../core/clock.ts'
+import { ORPHAN_GRACE_MS } from '../core/limits.ts'
 import { post } from '../wire/http-post.ts'
 
 export interface BeatTarget {
@@ -20,8 +21,8 @@ export interface SentBeat {
   leaseAgeMs: number
 }
 
-/** Slower than this it is as good as lost: the next one is due. */
-const ANSWER_WITHIN_MS = 2_000
+/** A later answer renews nothing. Until then it may: who gave up sooner would wait in line for another connection. */
+const ANSWER_WITHIN_MS = ORPHAN_GRACE_MS
 const MAX_ANSWER_BYTES = 10_000
 
 /** Hundreds of workers may share a process, and one that does not answer must not hold up the others. */
