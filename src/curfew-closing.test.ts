@@ -1,4 +1,4 @@
-import { expect } from 'vitest'
+import { expect, test as plainTest } from 'vitest'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
 import type { Timer } from './core/clock.ts'
 import { SystemClock } from './core/system-clock.ts'
@@ -123,4 +123,21 @@ onEachStore(
     })
   },
   ['file'],
+)
+
+plainTest(
+  'a manager that closes waits for nobody who waits: they are answered, and can ask elsewhere',
+  async () => {
+    const manager = await Curfew.open({ store: ':memory:', concurrency: 0, listen: '127.0.0.1:0' })
+    const { id } = await manager.schedule(task({ name: 'never', run: () => 1 }))
+    const waiting = fetch(`${manager.url}/curfew.v1.JobService/Wait`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ id, timeoutMs: 30_000 }),
+    }).then((response) => response.json())
+    // Sent later, over another connection: the first has arrived by then.
+    expect((await fetch(`${manager.url}/healthz`)).status).toBe(200)
+    await manager.close()
+    expect(await waiting).toMatchObject({ details: [{ debug: { code: 'closed' } }] })
+  },
 )

@@ -322,7 +322,7 @@ export class Curfew extends Client {
   async #end(): Promise<void> {
     this.#worker.detach()
     // Workers hear it first, then callers get their last answers.
-    this.#engine.workers.close()
+    this.#engine.sendAway()
     await this.#listening.close()
     try {
       await this.#engine.close()

@@ -229,16 +229,21 @@ export class Engine {
     }
   }
 
+  /** Workers go elsewhere, and whoever waits for an end asks elsewhere: a listener that closes would wait for them. */
+  sendAway(): void {
+    this.workers.close()
+    this.#waiters.close()
+  }
+
   async close(): Promise<void> {
     this.#closed = true
     this.#leave?.()
     this.#sweeper.close()
     for (const look of this.#looks.values()) look.cancel()
-    this.workers.close()
+    this.sendAway()
     // What runs in workers elsewhere outlives this process: its tokens are spared.
     const leftBehind = this.#manager.desk.slots().some(({ session }) => !session.remote)
     if (!this.#failed && !this.#membership && leftBehind) await this.#letGo()
-    this.#waiters.close()
     this.#manager.close(this.#failed ?? new CurfewError('closed', 'this engine was closed'))
     // A handler that still runs keeps its lease: peers wait it out before they start another.
     await this.#membership?.close({ goodbye: !leftBehind })

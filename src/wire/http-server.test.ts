@@ -100,3 +100,32 @@ test('a socket that cannot be made is told of as such, and leaves nothing', asyn
     ...{ code: 'cannot_listen', fields: { address: `unix:${address.path}` } },
   })
 })
+
+test('one that closes has ended when the requests under way are answered, though callers keep their connections', async () => {
+  /** Nobody is cut off: the limit of the close is never over. */
+  class PatientClock extends SystemClock {
+    override setTimer(...[ms, callback, options]: Parameters<SystemClock['setTimer']>) {
+      return super.setTimer(ms >= 1_000 ? 2 ** 31 : ms, callback, options)
+    }
+  }
+  const asked = Promise.withResolvers<void>()
+  const answer = Promise.withResolvers<void>()
+  const server = await serve({
+    clock: new PatientClock(),
+    routes: (router) =>
+      void router.service(ClusterService, {
+        getStatus: async () => {
+          asked.resolve()
+          await answer.promise
+          return { version: '1' }
+        },
+      }),
+  })
+  const head = `POST ${STATUS} HTTP/1.1\r\nhost: ${new URL(server.url).host}\r\ncontent-type: application/json`
+  const { heard } = await call(server.url, `${head}\r\ncontent-length: 2\r\n\r\n{}`)
+  await asked.promise
+  const closed = server.close()
+  answer.resolve()
+  expect(await heard).toContain('"version":"1"')
+  await closed
+})

@@ -11,7 +11,7 @@ import type { TLSSocket } from 'node:tls'
 import type { ConnectRouter, Interceptor } from '@connectrpc/connect'
 import { createConnectRouter } from '@connectrpc/connect'
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node'
-import type { Clock } from '../core/clock.ts'
+import type { Clock, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import {
   MAX_CONNECTIONS,
@@ -69,6 +69,7 @@ const MAX_HEADERS_MS = 10_000
 const LOOK_EVERY_MS = 5_000
 /** Requests under way get so long when it closes. */
 const CLOSE_MS = 2_000
+const LOOK_FOR_IDLE_MS = 20
 /** One that was refused may send the rest of its request for so long. */
 const HEAR_OUT_MS = 1_000
 
@@ -126,10 +127,12 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   }
   const server: Server = tls ? createSecureServer(tls, limits, handle) : createServer(limits, handle)
   const sockets = new Set<Socket>()
-  server.on('connection', (socket: Socket) => {
+  const keep = (socket: Socket) => {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
-  })
+  }
+  server.on('connection', keep)
+  server.on('secureConnection', keep)
   server.maxHeadersCount = MAX_HEADERS
   server.maxConnections = MAX_CONNECTIONS
   server.keepAliveTimeout = 75_000
@@ -145,13 +148,21 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     close: async () => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()))
       shutdown.abort()
-      server.closeIdleConnections()
+      // Also those that are answered only now; not while what was said has not gone out, for it would be lost.
+      const closeIdle = (): Timer => {
+        if ([...sockets].every(({ writableLength }) => writableLength === 0)) server.closeIdleConnections()
+        return clock.setTimer(LOOK_FOR_IDLE_MS, () => {
+          looking = closeIdle()
+        })
+      }
+      let looking = closeIdle()
       // Also those whose greeting has not ended: the server does not know of them.
       const timer = clock.setTimer(CLOSE_MS, () => {
         for (const socket of sockets) socket.destroy()
       })
       await closed
       timer.cancel()
+      looking.cancel()
       if (address.type === 'unix') rmSync(address.path, { force: true })
     },
   }
