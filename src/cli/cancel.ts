@@ -23,7 +23,7 @@ interface CancelFlags extends Flags {
 
 const WORDS: Record<Exclude<CancelAnswer, 'not_found'>, string> = {
   cancelled: 'It was running, and is being stopped.',
-  pending_cancelled: 'It had not started, and never will.',
+  pending_cancelled: 'It waited, and will not start.',
   already_cancelled: 'It was cancelled before.',
   already_completed: 'It has ended before.',
 }
