@@ -91,7 +91,8 @@ onEachStoreAndResidence('stops of agents', (test, residents) => {
     expect(returned).toEqual(['a machine'])
     expect(await handle.view()).toMatchObject({ status: 'timed_out', settled: true })
     const { tasks } = await curfew.list({ parent: handle.id })
-    expect(tasks).toMatchObject([{ status: 'cancelled', receipt: 'aborted' }])
+    const { deadlineAt } = await handle.view()
+    expect(tasks).toMatchObject([{ status: 'cancelled', receipt: 'aborted', deadlineAt }])
   })
 
   test('a run that ignores its signal makes the cancel say so', async ({ world }) => {

@@ -317,12 +317,15 @@ class History {
     const isOpen = row.status === 'pending' || row.status === 'running'
     const policy = decodePolicy(row.policy)
     const { deadlineAt } = row
+    // One that was over when it was cancelled has nothing left to end.
+    const cancelledAt = (row.stopBoundAt ?? Infinity) - policy.cleanupMs
+    const endsCleanup = row.status === 'cancelling' && row.stopping === 1 && (deadlineAt ?? 0) > cancelledAt
     const warning =
       deadlineAt !== null && row.warned === 0
         ? deadlineAt - (policy.timeoutMs ?? 0) + Math.ceil((policy.timeoutMs ?? 0) * policy.warnAt)
         : null
     const moments = [
-      isOpen || (row.status === 'cancelling' && row.stopping === 1) ? deadlineAt : null,
+      isOpen || endsCleanup ? deadlineAt : null,
       isOpen ? warning : null,
       row.stopBoundAt,
       ...(codeAlive(row) && row.parked === null ? this.#timers.values() : []),

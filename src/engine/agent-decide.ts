@@ -35,7 +35,7 @@ import { inheritedPolicy } from './inherited-policy.ts'
 import { timeoutReason } from './task-draft.ts'
 import type { TaskEventBody } from './task-event.ts'
 import type { TaskAnswer } from './task-input.ts'
-import { newTaskLimits, nextDue } from './task-limits.ts'
+import { cleanupDeadline, newTaskLimits, nextDue } from './task-limits.ts'
 import { lateResult, warn } from './task-outcome.ts'
 
 /** Turns lost in a row; one more and something about the agent kills its workers. */
@@ -314,11 +314,11 @@ export function wantsSignals(row: TaskRow, input: AgentInput): boolean {
 }
 
 function due(draft: AgentDraft): void {
-  const { row, now } = draft
+  const { row, policy, now } = draft
   const { deadlineAt } = row
   if (deadlineAt !== null && deadlineAt <= now && draft.codeAlive) {
-    if (row.status === 'cancelling') abandonCleanup(draft)
-    else if (!isEnded(row.status)) timeOut(draft, deadlineAt)
+    if (row.status !== 'cancelling' && !isEnded(row.status)) timeOut(draft, deadlineAt)
+    else if (cleanupDeadline(row, policy) !== null) abandonCleanup(draft)
   }
   if (row.stopBoundAt !== null && row.stopBoundAt <= now) abandonCleanup(draft)
   if (draft.codeAlive && row.parked === null) {
@@ -421,7 +421,7 @@ function lost(draft: AgentDraft, input: Extract<AgentInput, { type: 'lost' }>): 
 function agentDue({ row, policy, waits, codeAlive }: AgentDraft): number | null {
   if (row.settledAt !== null) return null
   const timer = codeAlive && row.parked === null ? nextTimer(waits) : null
-  const cancelling = row.status === 'cancelling' && codeAlive ? row.deadlineAt : null
+  const cancelling = codeAlive ? cleanupDeadline(row, policy) : null
   const first = Math.min(nextDue(row, policy) ?? Infinity, timer ?? Infinity, cancelling ?? Infinity)
   return first === Infinity ? null : first
 }

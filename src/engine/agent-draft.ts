@@ -14,6 +14,7 @@ import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
 import { policyInForce } from './inherited-policy.ts'
 import { TaskDraft } from './task-draft.ts'
+import { cleanupDeadline } from './task-limits.ts'
 
 /** Its code runs or waits, if only to clean up. */
 export function codeAlive(row: TaskRow): boolean {
@@ -21,13 +22,12 @@ export function codeAlive(row: TaskRow): boolean {
 }
 
 /** A cancel does not disarm the deadline: it ends the clean-up, too. */
-export function hasUntil({
-  status,
-  stopBoundAt,
-  deadlineAt,
-}: Pick<TaskRow, 'status' | 'stopBoundAt' | 'deadlineAt'>): number | null {
+export function hasUntil(
+  row: Pick<TaskRow, 'status' | 'stopBoundAt' | 'deadlineAt' | 'policy'>,
+): number | null {
+  const { status, stopBoundAt, deadlineAt } = row
   if (stopBoundAt === null || isEnded(status)) return stopBoundAt ?? deadlineAt
-  return Math.min(stopBoundAt, deadlineAt ?? Infinity)
+  return Math.min(stopBoundAt, cleanupDeadline(row, readablePolicy(row.policy)) ?? Infinity)
 }
 
 type ResultBody = JournalResult extends infer R ? (R extends JournalResult ? Omit<R, 'seq'> : never) : never
@@ -106,8 +106,6 @@ export class AgentDraft extends TaskDraft {
     if (neverRan || row.parked !== null || policy.cleanupMs === 0) return this.codeOver()
     row.stopping = 1
     row.stopBoundAt = now + policy.cleanupMs
-    // Only a deadline that is still to come ends the clean-up of what was cancelled.
-    if (row.status === 'cancelling' && (row.deadlineAt ?? Infinity) <= now) row.deadlineAt = null
     // Its code gives these waits up when it learns of the stop: a signal must not go to one of them meanwhile.
     this.waits.timers = []
     this.waits.signals = []

@@ -87,9 +87,10 @@ function waitViews(stored: AgentWaits, open: readonly WaitedFor[], createdAt: nu
 }
 
 /** One that was stopped has its clean-up or its grace left, whatever its deadline was. */
-function waitedUntil({ status, deadlineAt, stopBoundAt }: WaitedFor): number | null {
+function waitedUntil(work: WaitedFor): number | null {
+  const { status, deadlineAt, stopBoundAt } = work
   if (status === 'pending' || status === 'running') return deadlineAt
-  return isEnded(status) ? stopBoundAt : hasUntil({ status, deadlineAt, stopBoundAt })
+  return isEnded(status) ? stopBoundAt : hasUntil(work)
 }
 
 type Views = ReturnType<typeof waitViews>

@@ -53,9 +53,17 @@ export function activeLimits(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
 
 /** As they are shown: a cancel does not disarm the deadline of an agent, which may end its clean-up. */
 export function limitsInForce(row: TaskRow, policy: TaskPolicy): ActiveLimit[] {
-  const { status, deadlineAt, stopBoundAt } = row
-  const endsCleanup = status === 'cancelling' && (deadlineAt ?? Infinity) < (stopBoundAt ?? -Infinity)
+  const endsCleanup = (cleanupDeadline(row, policy) ?? Infinity) < (row.stopBoundAt ?? -Infinity)
   return activeLimits(endsCleanup ? { ...row, status: 'running' } : row, policy)
+}
+
+/** The deadline of an agent that was cancelled, where it ends its clean-up: one that was over by then does not. */
+export function cleanupDeadline(
+  { status, deadlineAt, stopBoundAt }: Pick<TaskRow, 'status' | 'deadlineAt' | 'stopBoundAt'>,
+  { cleanupMs }: TaskPolicy,
+): number | null {
+  if (status !== 'cancelling' || deadlineAt === null || stopBoundAt === null) return null
+  return deadlineAt > stopBoundAt - cleanupMs ? deadlineAt : null
 }
 
 /** Of one that is stuck: it was denied more time, before any `stuckAfter` was over. */
