@@ -72,7 +72,11 @@ export class ManagerCalls {
     for (const { endpoint } of this.#managers) endpoint.close()
   }
 
-  async call<T>(request: (manager: Manager, options: CallOptions) => Promise<T>): Promise<T> {
+  /** `patiently`: for as long as a stream would be opened again. */
+  async call<T>(
+    request: (manager: Manager, options: CallOptions) => Promise<T>,
+    { patiently = false } = {},
+  ): Promise<T> {
     const { clock, counters } = this.#parts
     const options = { signal: this.#closing.signal, timeoutMs: ANSWER_WITHIN_MS }
     let since: number | null = null
@@ -82,7 +86,7 @@ export class ManagerCalls {
       try {
         return await this.#calls.run(() => request(asked, options))
       } catch (error) {
-        if (tries >= RETRIES) {
+        if (!patiently && tries >= RETRIES) {
           counters.failures++
           throw this.#faultOf(error)
         }

@@ -275,6 +275,22 @@ test('a workflow of a job is waited for by its run, and told as that ended', asy
   })
 })
 
+test('X5: who waits for a workflow of a job waits as long for a manager as everybody who waits', async () => {
+  const { service, clock } = setUp({
+    listWorkflows: () => {
+      if (clock.monotonic() < goneUntil) throw gone()
+      return { workflows: [{ id: 'w', status: 'completed', runId: 't_1' }] }
+    },
+    wait: () => ({ settled: true, output: '7' }),
+  })
+  let goneUntil = clock.monotonic() + 12_000
+  expect((await inTime(clock, service.memberSettled('j_1', 'w', null))).ended).toMatchObject({ output: 7 })
+  goneUntil = Infinity
+  const { ended, took } = await inTime(clock, service.memberSettled('j_1', 'w', null))
+  expect(ended).toMatchObject({ code: 'unreachable' })
+  expect(took).toBeGreaterThan(15_000)
+})
+
 test('a workflow of a job that has ended is told however short the limit is', async () => {
   const { service, clock } = setUp({
     listWorkflows: async () => {

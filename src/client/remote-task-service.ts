@@ -59,7 +59,10 @@ export class RemoteTaskService implements TaskService {
     this.#parts = parts
     this.#calls = new ManagerCalls(parts)
     this.#waits = new GatheredWaits(parts, this.#calls)
-    this.#memberWaits = new MemberWaits(parts.clock, this)
+    this.#memberWaits = new MemberWaits(parts.clock, {
+      members: (id) => this.#members(id, { patiently: true }),
+      settled: (id, timeoutMs) => this.settled(id, timeoutMs),
+    })
   }
 
   async close(): Promise<void> {
@@ -185,9 +188,14 @@ export class RemoteTaskService implements TaskService {
     return toPlain<RunView>(RunSchema, run ?? {})
   }
 
-  async members(id: string): Promise<MemberView[]> {
-    const { workflows } = await this.#calls.call(({ jobs }, options) =>
-      jobs.listWorkflows({ jobId: id }, options),
+  members(id: string): Promise<MemberView[]> {
+    return this.#members(id)
+  }
+
+  async #members(id: string, how?: { patiently: boolean }): Promise<MemberView[]> {
+    const { workflows } = await this.#calls.call(
+      ({ jobs }, options) => jobs.listWorkflows({ jobId: id }, options),
+      how,
     )
     return workflows.map((member) => toPlain<MemberView>(MemberSchema, member))
   }
