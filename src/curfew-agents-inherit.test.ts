@@ -180,6 +180,35 @@ onEachStore('a deadline that is inherited', (test) => {
     expect(await handle.view()).toMatchObject({ status: 'completed' })
   })
 
+  test('that has followed as far as its own timeout has it is bound by that, also when it is granted more', async ({
+    world,
+  }) => {
+    const asking = task({
+      name: 'asking',
+      timeout: '40s',
+      run: async (_: null, { extend, signal }) => {
+        await world.clock.sleep('20s', signal)
+        for (const completed of [1, 2]) await extend({ progress: { completed } })
+        await world.clock.sleep('10h', signal)
+      },
+    })
+    const above = agent({
+      ...{ name: 'above', timeout: '10s', inherit: true, reserve: '1s' },
+      run: async (_: null, ctx) => void (await ctx.allSettled([ctx.schedule(asking, null)])),
+    })
+    const curfew = await world.open({ tasks: [asking], agents: [above] })
+    const startedAt = world.now
+    const handle = await curfew.start(above, null)
+    await world.clock.advance('5s')
+    await handle.extend('1h')
+    await world.clock.advance('2m')
+    const { tasks } = await curfew.list({ name: 'asking' })
+    // 15 s and 7.5 s were granted.
+    expect(tasks.map(({ timeoutKind, endedAt }) => [timeoutKind, (endedAt ?? 0) - startedAt])).toEqual([
+      ['total', 62_500],
+    ])
+  })
+
   test('is told to be an option where it is none', async ({ world }) => {
     const wrong = agent({
       name: 'wrong',

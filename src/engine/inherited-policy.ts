@@ -65,10 +65,10 @@ export function followedDeadline(row: TaskRow, policy: TaskPolicy, above: number
   return Math.max(row.deadlineAt, Math.min(own, above - keptBackMs))
 }
 
-/** What holds by now: one that has followed as far as its own timeout has it is bound by that. */
+/** What holds by now: one that has followed as far as its own timeout has it, or was given more, is bound by that. */
 export function policyInForce(row: TaskRow, policy: TaskPolicy): TaskPolicy {
   const { ownTimeoutMs, origins } = policy
-  if (ownTimeoutMs === null || row.deadlineAt !== row.startAt + ownTimeoutMs) return policy
+  if (ownTimeoutMs === null || (row.deadlineAt ?? 0) < row.startAt + ownTimeoutMs) return policy
   const { ownTimeout, ...others } = origins
   const own = { boundBy: null, timeoutMs: ownTimeoutMs }
   return { ...policy, ...own, origins: { ...others, ...(ownTimeout && { timeout: ownTimeout }) } }
