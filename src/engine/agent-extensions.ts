@@ -41,5 +41,7 @@ export function follow(draft: AgentDraft, above: number): void {
     return
   const byMs = deadlineAt - row.deadlineAt
   row.deadlineAt = deadlineAt
+  // With no time left it was not to start at all.
+  if (row.attempt === 0 && row.wokenAt === null) draft.wake()
   draft.record({ type: 'deadlines_extended', byMs, deadlineAt })
 }

@@ -1,6 +1,7 @@
 // One transaction's worth of commands against a real store: their order, and what each is answered.
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test, vi } from 'vitest'
 import { createDatabase } from '../../scripts/postgres/database.ts'
+import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import { TestStore } from '../store/fixtures/stores.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { AgentMemory } from './agent-memory.ts'
@@ -233,6 +234,21 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       expect(JSON.parse((await db.get(row.id)).waits ?? '{}')).toMatchObject({ queued: { go: 1 } })
     },
   )
+
+  test('an agent that inherits no time, and is given some in the same batch, starts', async () => {
+    const row = startedTurn(newAgentRow({ timeout: '10s' }), { now: 1_000, nodeId: 'n_1', token: 'a_1' })
+    await db.put(row)
+    await db.run(db.statements.agents.updateAgents([row], true))
+    const work = { kind: 'agent', name: 'inner', input: 'null', policy: DEFAULT_POLICY } as const
+    const input = turnOf(row, 'a_1', {
+      steps: [{ no: 0, id: 'g_2', ...work, start: { delayMs: 0 }, detached: false, reserveMs: 0 }],
+    })
+    await apply([
+      { type: 'agent', agentId: row.id, rootId: row.id, input },
+      to(row.id, { type: 'extend_by', byMs: 60_000 }),
+    ])
+    expect(await db.get('g_2')).toMatchObject({ status: 'pending', deadlineAt: 70_000, wokenAt: NOW })
+  })
 
   describe('what a batch schedules it may start as well', () => {
     const wish = {
