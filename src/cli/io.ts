@@ -50,6 +50,7 @@ export function processIo(args: readonly string[]): Io & { readonly lostOutput: 
   if (asksForJson(args)) Object.defineProperty(process, 'stdout', { value: stderr })
   const closed = new AbortController()
   let lostOutput = false
+  let cwd: string | null = null
   for (const stream of [stdout, stderr]) {
     // Whatever runs goes on: it is not for a log to end it.
     stream.on('error', (error: NodeJS.ErrnoException) => {
@@ -69,8 +70,10 @@ export function processIo(args: readonly string[]): Io & { readonly lostOutput: 
     stderr: output(stderr),
     stdin: process.stdin,
     env: process.env,
+    // Where it was started: code of modules may go elsewhere.
     get cwd() {
-      return workingFolder()
+      cwd ??= workingFolder()
+      return cwd
     },
     get columns() {
       return stdout.columns ?? stderr.columns ?? 80

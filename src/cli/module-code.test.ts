@@ -1,6 +1,6 @@
 // What code of a user's modules may do to the process of a command.
 
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -24,7 +24,9 @@ afterEach(async () => {
 /** `curfew run --json` with a module of these lines. */
 async function run(...lines: string[]): Promise<CliProcess> {
   await writeFile(path.join(cwd, 'code.ts'), [`import { task } from '${CURFEW}'`, ...lines].join('\n'))
-  const command = new CliProcess(['run', 'flow.yml', '--module', 'code.ts', '--json'], { cwd })
+  await writeFile(path.join(cwd, 'input.json'), '{ "n": 3 }')
+  const args = ['run', 'flow.yml', '--module', 'code.ts', '--input', '@input.json', '--json']
+  const command = new CliProcess(args, { cwd })
   started.push(command)
   return command
 }
@@ -61,4 +63,13 @@ test.each([
 test('a process that code ends with another code keeps that', async () => {
   const command = await run('process.exit(7)')
   expect(await command.exited).toBe(7)
+})
+
+test('code that goes to another folder takes nothing of the command along', async () => {
+  await mkdir(path.join(cwd, 'elsewhere'))
+  const command = await run(
+    "process.chdir('elsewhere')",
+    "export const code = task({ name: 'code', run: () => 'done' })",
+  )
+  expect(await command.exited).toBe(0)
 })
