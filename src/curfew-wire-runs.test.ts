@@ -138,6 +138,26 @@ onEachWire('jobs over the wire', (test) => {
     })
   })
 
+  test('are looked at without outputs by whoever asks for that', async ({ wire }) => {
+    const echo = task({ name: 'echo', run: (value: unknown) => value })
+    const manager = await wire.open({ tasks: [echo] })
+    const workflows = [{ id: 'a', task: echo, input: 'said' }]
+    const { id } = await manager.submit(job({ name: 'one', workflows }))
+    await manager.job(id).result()
+    const ask = async (more: object) => {
+      const response = await fetch(`${manager.url}/curfew.v1.JobService/ListWorkflows`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ jobId: id, ...more }),
+      })
+      return ((await response.json()) as { workflows: object[] }).workflows
+    }
+    expect(await ask({})).toMatchObject([{ id: 'a', status: 'completed', output: 'said' }])
+    const [bare] = await ask({ withoutOutputs: true })
+    expect(bare).toMatchObject({ id: 'a', status: 'completed' })
+    expect(bare).not.toHaveProperty('output')
+  })
+
   test('cancel one workflow with those that wait for it, once for a request id', async ({ wire }) => {
     await bothWays(wire, worksOf, async (client, gates, { echo, hold }) => {
       const handle = await client.submit(

@@ -260,7 +260,10 @@ test('a workflow of a job is waited for by its run, and told as that ended', asy
   const runId = 't_1'
   let ended = false
   const { service, clock } = setUp({
-    listWorkflows: () => ({ workflows: [{ id: 'w', kind: 'task', name: 'n', status: 'running', runId }] }),
+    listWorkflows: ({ withoutOutputs }) => {
+      expect(withoutOutputs).toBe(true)
+      return { workflows: [{ id: 'w', kind: 'task', name: 'n', status: 'running', runId }] }
+    },
     wait: async ({ id, timeoutMs }) => {
       expect(id).toBe(runId)
       await clock.sleep(timeoutMs as number)

@@ -60,7 +60,7 @@ export class RemoteTaskService implements TaskService {
     this.#calls = new ManagerCalls(parts)
     this.#waits = new GatheredWaits(parts, this.#calls)
     this.#memberWaits = new MemberWaits(parts.clock, {
-      members: (id) => this.#members(id, { patiently: true }),
+      members: (id, options) => this.#members(id, { ...options, patiently: true }),
       settled: (id, timeoutMs) => this.settled(id, timeoutMs),
     })
   }
@@ -188,14 +188,15 @@ export class RemoteTaskService implements TaskService {
     return toPlain<RunView>(RunSchema, run ?? {})
   }
 
-  members(id: string): Promise<MemberView[]> {
-    return this.#members(id)
+  members(id: string, options: { outputs?: boolean } = {}): Promise<MemberView[]> {
+    return this.#members(id, options)
   }
 
-  async #members(id: string, how?: { patiently: boolean }): Promise<MemberView[]> {
+  async #members(id: string, { outputs = true, patiently = false }): Promise<MemberView[]> {
+    const request = { jobId: id, withoutOutputs: !outputs }
     const { workflows } = await this.#calls.call(
-      ({ jobs }, options) => jobs.listWorkflows({ jobId: id }, options),
-      how,
+      ({ jobs }, options) => jobs.listWorkflows(request, options),
+      { patiently },
     )
     return workflows.map((member) => toPlain<MemberView>(MemberSchema, member))
   }

@@ -171,8 +171,8 @@ export function jobService(service: TaskService & Waitable, clock: Clock): JobMe
     async getRun({ id }) {
       return { run: fromPlain(RunSchema, await service.run(checkId(id))) }
     },
-    async listWorkflows({ jobId }) {
-      const workflows = await service.members(checkId(jobId))
+    async listWorkflows({ jobId, withoutOutputs }) {
+      const workflows = await service.members(checkId(jobId), { outputs: !withoutOutputs })
       return { workflows: workflows.map((member) => fromPlain(MemberSchema, member)) }
     },
     async waitWorkflow({ jobId, workflowId, timeoutMs }) {

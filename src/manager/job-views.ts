@@ -23,8 +23,12 @@ export interface MemberCancel {
   dependents: boolean
 }
 
-export function* memberViews(statements: Statements, row: TaskRow): Work<MemberView[]> {
-  const { job, runs } = yield* readJob(statements, row)
+export function* memberViews(
+  statements: Statements,
+  row: TaskRow,
+  { outputs }: { outputs: boolean },
+): Work<MemberView[]> {
+  const { job, runs } = yield* readJob(statements, row, { outputs })
   const cancelled = new Set(decodeWaits(row.waits).cancelled)
   const views: MemberView[] = []
   for (const member of job.members.values()) {
@@ -39,7 +43,7 @@ export function* memberCancel(
   row: TaskRow,
   id: string,
 ): Work<{ status: TaskStatus; dependents: readonly string[] } | null> {
-  const { job, runs } = yield* readJob(statements, row)
+  const { job, runs } = yield* readJob(statements, row, { outputs: false })
   const member = job.members.get(id)
   if (!member) return null
   const cancelled = new Set(decodeWaits(row.waits).cancelled)
@@ -77,9 +81,10 @@ function whyNot({ status, failure }: Member, jobStatus: TaskStatus, cancelled: b
 function* readJob(
   { agents }: Statements,
   { id }: TaskRow,
+  { outputs }: { outputs: boolean },
 ): Work<{ job: JobRun; runs: Map<string | null, TaskRow> }> {
   const [stored] = yield* run(agents.input(id))
-  const rows = yield* run(agents.childrenOf(id))
+  const rows = yield* run(agents.childrenOf(id, { outputs }))
   const results = rows.filter(({ resultSeq }) => resultSeq !== null).map(childResult)
   for (let after = 0, more = true; more; ) {
     const page = yield* run(agents.journal(id, 1, after, MAX_JOURNAL_PAGE))

@@ -153,10 +153,10 @@ export class TaskReader {
     return store.read(() => runView(store.statements, row), AT_ONCE)
   }
 
-  async members(id: string): Promise<MemberView[]> {
+  async members(id: string, { outputs = true } = {}): Promise<MemberView[]> {
     const { store } = this.#parts
     const row = (await this.job(id)) ?? refused(id, { type: 'not_found' })
-    return store.read(() => memberViews(store.statements, row), AT_ONCE)
+    return store.read(() => memberViews(store.statements, row, { outputs }), AT_ONCE)
   }
 
   deadLetters(request: DeadLettersRequest): Promise<DeadLettersPage> {

@@ -268,10 +268,12 @@ export class AgentStatements {
     }
   }
 
-  /** All of it, as it is. */
-  childrenOf(parentId: string): Statement<TaskRow> {
+  /** All of it, as it is; without `outputs` those are null, for together they may be large. */
+  childrenOf(parentId: string, { outputs }: { outputs: boolean }): Statement<TaskRow> {
+    const others = TASK_FIELDS.filter((field) => field !== 'output')
     return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${this.#d.s}tasks t where parent_id = $1 order by step`,
+      sql: `select ${selectList(others, 't')}, ${outputs ? 't.output' : 'null'} as "output"
+        from ${this.#d.s}tasks t where parent_id = $1 order by step`,
       params: [parentId],
     }
   }

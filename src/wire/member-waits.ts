@@ -113,7 +113,10 @@ export class MemberWaits {
     const over = () => {
       if (underWay.next === null) this.#looks.delete(jobId)
     }
-    const look = this.#service.members(jobId).then((members) => new JobLook(jobId, members))
+    // What has ended is told by its run: of many large outputs each look would carry all.
+    const look = this.#service
+      .members(jobId, { outputs: false })
+      .then((members) => new JobLook(jobId, members))
     const underWay: UnderWay = { look: look.finally(over), next: null }
     this.#looks.set(jobId, underWay)
     return underWay.look

@@ -268,8 +268,8 @@ export interface TaskService extends DeadLetterService {
   metrics(): Promise<MetricView[]>
   /** Of a workflow: its tokens, joins and state. */
   run(id: string): Promise<RunView>
-  /** Of a job: its workflows. */
-  members(id: string): Promise<MemberView[]>
+  /** Of a job: its workflows. `outputs`: those of workflows that have completed; with them unless it says otherwise. */
+  members(id: string, options?: { outputs?: boolean }): Promise<MemberView[]>
   cancelMember(
     jobId: string,
     id: string,
