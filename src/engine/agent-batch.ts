@@ -5,7 +5,6 @@
  */
 import type { Activity, JournalResult } from '../core/agent-journal.ts'
 import { isEnded } from '../core/states.ts'
-import { readablePolicy } from '../definitions/policy-text.ts'
 import type { SignalRow, TitledChild } from '../store/agent-statements.ts'
 import type { NewBelow, NewRow } from '../store/hot-statements.ts'
 import type { Work } from '../store/statement.ts'
@@ -248,9 +247,9 @@ export class AgentBatch {
     for (const agentId of agentIds) {
       const { open = 0, deadlineAt = null } = rows.get(agentId) ?? {}
       if (open === 0 || deadlineAt === null) continue
-      for (const child of yield* run(statements.agents.openChildren(agentId))) {
+      for (const child of yield* run(statements.agents.inheritingChildren(agentId))) {
         const row = rows.get(child.id) ?? child
-        if (isEnded(row.status) || readablePolicy(row.policy).keptBackMs === null) continue
+        if (isEnded(row.status)) continue
         const input = { type: 'follow', deadlineAt } as const
         if (row.kind === 'agent') this.decide(row, input)
         else this.#parts.decideTask(row, input)

@@ -311,10 +311,13 @@ describe.each(STORE_KINDS)('on %s', (kind) => {
       childRow(9, 3, 0),
     ]
 
-    test('openChildren are those that have not settled, detached ones aside', async () => {
-      await put(...family())
+    test('openChildren are those that have not settled, detached ones aside; some of them inherit', async () => {
+      const rows = family().map((row, i) => (i < 5 ? { ...row, policy: '{"keptBackMs":0}' } : row))
+      await put(...rows)
       const open = plain(await db.run(db.statements.agents.openChildren(agentId(1))))
-      expect(open).toEqual([family()[1], family()[4], family()[6]])
+      expect(open).toEqual([rows[1], rows[4], rows[6]])
+      const inheriting = plain(await db.run(db.statements.agents.inheritingChildren(agentId(1))))
+      expect(inheriting).toEqual([rows[1], rows[4]])
       expect(await db.run(db.statements.agents.openChildren(agentId(9)))).toEqual([])
     })
 

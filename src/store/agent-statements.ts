@@ -175,10 +175,19 @@ export class AgentStatements {
 
   /** Those it has to stop before it can settle. */
   openChildren(parentId: string): Statement<TaskRow> {
+    return this.#open(parentId)
+  }
+
+  /** Those of them whose deadline is bound by the one above: of many most often none. */
+  inheritingChildren(parentId: string): Statement<TaskRow> {
+    return this.#open(parentId, `and policy like '%"keptBackMs":%'`)
+  }
+
+  #open(parentId: string, also = ''): Statement<TaskRow> {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where parent_id = $1 and result_seq is null and detached = 0 order by id ${d.lock.forUpdate}`,
+        where parent_id = $1 and result_seq is null and detached = 0 ${also} order by id ${d.lock.forUpdate}`,
       params: [parentId],
     }
   }
