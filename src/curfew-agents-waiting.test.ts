@@ -316,6 +316,31 @@ onEachStoreAndResidence('waits of agents', (test, residents) => {
     }
   })
 
+  test('sleeps and signals that were cancelled are told as cancelled, like tasks', async ({ world }) => {
+    const work = workOn(world)
+    const settles = agent({
+      name: 'settles',
+      run: async (_: null, ctx) => {
+        const both = ctx.allSettled([
+          ctx.schedule(work, { ms: 60_000 }),
+          ctx.sleep('1h'),
+          ctx.waitForSignal('never'),
+        ])
+        await ctx.sleep('1s')
+        ctx.cancel(both)
+        const { outcomes, failed, cancelled } = await both
+        return { statuses: outcomes.map(({ status }) => status), counts: [failed.length, cancelled.length] }
+      },
+    })
+    const curfew = await world.open({ tasks: [work], agents: [settles], residents })
+    const handle = await curfew.start(settles, null)
+    await world.clock.advance('1s')
+    expect(await handle.result()).toEqual({
+      statuses: ['cancelled', 'cancelled', 'cancelled'],
+      counts: [0, 3],
+    })
+  })
+
   test('row 41: the first success, although others ended before it', async ({ world }) => {
     const work = workOn(world)
     const first = agent({

@@ -2,7 +2,7 @@
 import type { WaitMode } from '../core/agent-journal.ts'
 import type { Outcome } from '../core/settled-outcomes.ts'
 import { settledOutcomes } from '../core/settled-outcomes.ts'
-import { AllTasksFailed, TaskCancelled, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
+import { AllTasksFailed, Stopped, TaskCancelled, TaskTimedOut, WaitTimedOut } from '../core/task-errors.ts'
 import type { Awaiting, Step, StepEnd } from './agent-step.ts'
 import { Waitable } from './agent-step.ts'
 
@@ -105,5 +105,7 @@ export class Group<T = unknown> extends Waitable<T> {
 function outcomeOf(index: number, error: Error): Outcome {
   if (error instanceof TaskTimedOut || error instanceof WaitTimedOut)
     return { index, status: 'timed_out', error }
-  return { index, status: error instanceof TaskCancelled ? 'cancelled' : 'failed', error }
+  // A task or child; a sleep or a wait for a signal.
+  const isCancelled = error instanceof TaskCancelled || error instanceof Stopped
+  return { index, status: isCancelled ? 'cancelled' : 'failed', error }
 }
