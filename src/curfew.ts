@@ -38,7 +38,6 @@ import type { WorkerProcess } from './working.ts'
 export { type CurfewConfig, defineConfig } from './cli/curfew-config.ts'
 export { AgentHandle } from './client/agent-handle.ts'
 export type {
-  ListOptions,
   NamedWork,
   RunOptions as WorkflowRunOptions,
   ScheduleManyOptions,
@@ -49,6 +48,7 @@ export type {
 export type { ConnectedClient } from './client/connected-client.ts'
 export type { DeadLetterChoiceOptions, DeadLetterListOptions, DeadLetters } from './client/dead-letters.ts'
 export { JobHandle, JobWorkflowHandle } from './client/job-handle.ts'
+export type { ListOptions } from './client/list-options.ts'
 export { type CancelOutcome, TaskHandle } from './client/task-handle.ts'
 export { WorkflowHandle } from './client/workflow-handle.ts'
 export type { ConnectedCurfew } from './connecting.ts'

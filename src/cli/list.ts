@@ -1,6 +1,6 @@
 /** `curfew list`: work, by kind, the newest first. */
 import { Command } from 'commander'
-import type { ListOptions } from '../client/client.ts'
+import type { ListOptions } from '../client/list-options.ts'
 import { MAX_PAGE } from '../core/limits.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import { TASK_STATUSES, TASK_TIMEOUT_KINDS } from '../core/states.ts'

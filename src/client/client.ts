@@ -2,11 +2,8 @@
 import type { Duration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
-import { MAX_KEY_LENGTH, MAX_PAGE } from '../core/limits.ts'
-import type { WorkKind } from '../core/own-work.ts'
+import { MAX_KEY_LENGTH } from '../core/limits.ts'
 import { JOB, runKey, WORKFLOW } from '../core/own-work.ts'
-import type { TaskStatus, TimeoutKind } from '../core/states.ts'
-import { TASK_STATUSES } from '../core/states.ts'
 import type { TraceContext } from '../core/trace-context.ts'
 import type { AgentDefinition, AgentOptions } from '../definitions/agent.ts'
 import { applyAgentOptions } from '../definitions/agent-policy.ts'
@@ -38,6 +35,8 @@ import type {
 import { AgentHandle } from './agent-handle.ts'
 import { DeadLetters } from './dead-letters.ts'
 import { JobHandle } from './job-handle.ts'
+import type { ListOptions } from './list-options.ts'
+import { listRequest } from './list-options.ts'
 import { allOrFirstError, inSteps } from './schedule-steps.ts'
 import { TaskHandle } from './task-handle.ts'
 import { WorkflowHandle } from './workflow-handle.ts'
@@ -97,20 +96,6 @@ export interface NamedWork {
   delay?: string
   traceparent?: string
   tracestate?: string
-}
-
-export interface ListOptions {
-  status?: TaskStatus | readonly TaskStatus[]
-  name?: string
-  queue?: string
-  timeoutKind?: TimeoutKind
-  kind?: WorkKind
-  /** What this agent, workflow or job scheduled. */
-  parent?: string
-  /** Only what is parked, or only what is not. */
-  parked?: boolean
-  cursor?: string
-  limit?: number
 }
 
 const WHATS = ['definition', 'task', 'agent', 'workflow']
@@ -329,30 +314,7 @@ export class Client {
 
   /** Of each kind the newest first; `cursor` of one page asks for the next. */
   async list(options: ListOptions = {}): Promise<{ tasks: TaskView[]; cursor: string | null }> {
-    const { status, name, queue, timeoutKind, kind, parent, parked, cursor, limit = 100 } = options
-    const statuses = status === undefined ? null : typeof status === 'string' ? [status] : [...status]
-    for (const one of statuses ?? []) {
-      if (!TASK_STATUSES.includes(one)) {
-        throw new CurfewError(
-          'invalid_option',
-          `list: status '${one}' is none of ${TASK_STATUSES.join(', ')}`,
-        )
-      }
-    }
-    if (!Number.isInteger(limit) || limit < 1 || limit > MAX_PAGE) {
-      throw new CurfewError('invalid_option', `list: limit must be between 1 and ${MAX_PAGE}, got ${limit}`)
-    }
-    return this.#service.list({
-      statuses,
-      name: name ?? null,
-      queue: queue ?? null,
-      timeoutKind: timeoutKind ?? null,
-      kind: kind ?? null,
-      parentId: parent ?? null,
-      parked: parked ?? null,
-      cursor: cursor ?? null,
-      limit,
-    })
+    return this.#service.list(listRequest(options))
   }
 
   /**
