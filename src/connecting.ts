@@ -3,7 +3,6 @@ import type { ClientCounters } from './client/client-counters.ts'
 import { newCounters } from './client/client-counters.ts'
 import { ConnectedClient } from './client/connected-client.ts'
 import { RemoteTaskService } from './client/remote-task-service.ts'
-import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
 import type { Registry } from './definitions/workflow-names.ts'
@@ -25,8 +24,6 @@ export function connect(
   connection: ConnectionOptions,
   registry: Registry,
 ): ConnectedCurfew {
-  if (urls.length === 0)
-    throw new CurfewError('invalid_option', 'Curfew.connect: at least one address is needed')
   const checked = checkConnection(connection)
   const randomness = new SystemRandomness()
   const counters = newCounters()

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { errorOf, onEachStore } from '../scripts/acceptance/world.ts'
-import type { OpenOptions } from './curfew.ts'
+import type { OpenOptions, WorkOptions } from './curfew.ts'
 import { Curfew, CurfewError, Stopped, task } from './curfew.ts'
 
 const quick = task({ name: 'quick', run: (n: number) => n + 1 })
@@ -19,6 +19,10 @@ describe('Curfew.open', () => {
       [{ store: ':memory:', tasks: [{}] }, 'tasks[0]'],
       [{ store: ':memory:', tasks: [quick, quick] }, 'quick'],
       [{ store: ':memory:', queues: { narrow: { concurrency: 0 } } }, 'narrow'],
+      [{ store: ':memory:', queues: { narrow: null } }, 'narrow'],
+      [{ store: ':memory:', tasks: quick }, 'tasks'],
+      [{ store: ':memory:', residents: 5 }, 'residents'],
+      [{ store: ':memory:', first: 'this' }, 'first'],
     ]
     for (const [options, named] of cases) {
       const error = await errorOf(Curfew.open(options as OpenOptions), CurfewError)
@@ -29,6 +33,38 @@ describe('Curfew.open', () => {
     expect(await errorOf(unnamed, CurfewError)).toMatchObject({ code: 'invalid_name' })
     const missing = Curfew.open({ store: '/nowhere/at/all/tasks.db' })
     expect(await errorOf(missing, CurfewError)).toMatchObject({ code: 'store_unavailable' })
+  })
+
+  test('so do Curfew.work and Curfew.connect, in their own name', async () => {
+    const managers = 'http://127.0.0.1:1'
+    const works: [object | undefined, string][] = [
+      [undefined, 'options'],
+      [{}, 'managers'],
+      [{ managers: [] }, 'managers'],
+      [{ managers: 5 }, 'managers'],
+      [{ managers, store: 'tasks.db' }, 'store'],
+      [{ managers, workQueues: ['bank'] }, 'workQueues'],
+      [{ managers, queues: 'bank' }, 'queues'],
+      [{ managers, concurrency: -1 }, 'concurrency'],
+      [{ managers, turns: 0 }, 'turns'],
+      [{ managers, tasks: [{}] }, 'tasks[0]'],
+    ]
+    for (const [options, named] of works) {
+      const error = await errorOf(Curfew.work(options as unknown as WorkOptions), CurfewError)
+      expect(error).toMatchObject({ code: 'invalid_option', message: expect.stringContaining(named) })
+      expect(error.message).toMatch(/^Curfew\.work: /)
+    }
+    const connects: [unknown, object, string][] = [
+      [undefined, {}, 'managers'],
+      [[], {}, 'managers'],
+      [managers, { tokens: 'cft_…' }, 'tokens'],
+      [managers, { tasks: quick }, 'tasks'],
+    ]
+    for (const [urls, options, named] of connects) {
+      const error = await errorOf(Curfew.connect(urls as string, options), CurfewError)
+      expect(error).toMatchObject({ code: 'invalid_option', message: expect.stringContaining(named) })
+      expect(error.message).toMatch(/^Curfew\.connect: /)
+    }
   })
 
   test('a definition that makes no sense is refused where it is written', () => {

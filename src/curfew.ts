@@ -20,7 +20,14 @@ import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
 import { openReader } from './manager/open-reader.ts'
 import type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
-import { checkLabels, checkLogger, checkOptions, invalid } from './options.ts'
+import {
+  checkConnectOptions,
+  checkLabels,
+  checkLogger,
+  checkOptions,
+  checkWorkOptions,
+  invalid,
+} from './options.ts'
 import { storeLocation } from './store/store-location.ts'
 import type { CloseOptions } from './worker/closing.ts'
 import { Closing } from './worker/closing.ts'
@@ -30,7 +37,6 @@ import { OWN_AGENTS } from './worker/own-agents.ts'
 import type { ProcessEnvironment } from './worker/process-attempt.ts'
 import { ProcessTable } from './worker/process-table.ts'
 import { killMarked } from './worker/process-tree.ts'
-import { register } from './worker/registry.ts'
 import { Supervisor } from './worker/supervisor.ts'
 import { Worker } from './worker/worker.ts'
 import type { WorkerProcess } from './working.ts'
@@ -181,25 +187,24 @@ export class Curfew extends Client {
   /** The same methods over a manager that is somewhere else: `http://host:port`, `https://…` or `unix:/path`. */
   static async connect(
     urls: string | readonly string[],
-    { token, tls, ...known }: ConnectOptions = {},
+    options: ConnectOptions = {},
   ): Promise<ConnectedCurfew> {
+    const { managers, registry } = checkConnectOptions(urls, options)
+    const { token, tls } = options
     const { connect } = await import('./connecting.ts')
-    return connect(typeof urls === 'string' ? [urls] : urls, { token, tls }, register(known))
+    return connect(managers, { token, tls }, registry)
   }
 
   /** Runs the work of managers that are somewhere else, in this process. */
   static async work(options: WorkOptions): Promise<WorkerProcess> {
     refuseInsideTask('Curfew.work')
-    const { managers, token, tls, labels, queues, ...rest } = options
+    const { managers, registry, turns, residents, concurrency, workQueues } = checkWorkOptions(options)
+    const { token, tls, labels } = options
     const logger = checkLogger(options.logger ?? defaultLogger(), 'Curfew.work')
-    const urls = typeof managers === 'string' ? [managers] : [...(managers ?? [])]
-    if (urls.length === 0) throw invalid('managers: at least one address is needed')
-    const checked = checkOptions({ ...rest, store: '', ...(queues && { workQueues: queues }) }, 'Curfew.work')
-    const { registry, turns, residents, concurrency, workQueues } = checked
     const randomness = new SystemRandomness()
     const { WorkerProcess: start } = await import('./working.ts')
     return start.start({
-      ...{ managers: urls, connection: { token, tls }, labels: checkLabels(labels), registry, logger },
+      ...{ managers, connection: { token, tls }, labels: checkLabels(labels), registry, logger },
       worker: { turns, residents, queues: workQueues, concurrency },
       ...{ witness: options.witness ?? false, beatsInLoop: false },
       ...{ clock: new SystemClock(), randomness, ids: new IdSource(randomness) },
@@ -209,10 +214,10 @@ export class Curfew extends Client {
   /** Opens the store, ends and repeats what a dead process left over a SQLite file, and starts to work. */
   static async open(options: OpenOptions): Promise<Curfew> {
     refuseInsideTask('Curfew.open')
+    const { registry, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
     const listen = checkListening(options.listen)
     const socketAfterMs =
       options.listenAfter === undefined ? 0 : durationMs(options.listenAfter, 'listenAfter')
-    const { registry, turns, residents, concurrency, queues, workQueues } = checkOptions(options)
     const tasks = [...registry.tasks.values()]
     const agents = [...registry.agents.values(), ...OWN_AGENTS]
     const clock = options.clock ?? new SystemClock()

@@ -81,52 +81,86 @@ export interface WorkOptions
 
 const DEFAULT_CONCURRENCY = 10
 
-export function checkOptions(options: OpenOptions, what = 'Curfew.open') {
-  const known = [
-    'store',
-    'tasks',
-    'agents',
-    'workflows',
-    'http',
-    'turns',
-    'residents',
-    'concurrency',
-    'queues',
-    'workQueues',
-    'witness',
-    'listen',
-    'listenAfter',
-    'first',
-    'clock',
-    'logger',
-  ]
-  for (const key of Object.keys(options)) {
-    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`, what)
-  }
-  const { concurrency = DEFAULT_CONCURRENCY, queues = {}, workQueues = null } = options
-  if (workQueues !== null && !Array.isArray(workQueues)) throw invalid('workQueues must be a list of names')
-  for (const name of workQueues ?? []) checkName('workQueues', name)
-  if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
-    throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`)
-  }
-  const registry = register(options)
-  const { turns = DEFAULT_TURNS } = options
-  if (!Number.isInteger(turns) || turns < 1 || turns > MAX_CONCURRENCY) {
-    throw invalid(`turns must be a whole number from 1 to ${MAX_CONCURRENCY}, got ${turns}`)
-  }
-  const { count = MAX_RESIDENTS, bytes = MAX_RESIDENT_BYTES } = options.residents ?? {}
-  for (const [key, value] of Object.entries({ count, bytes })) {
-    if (!Number.isInteger(value) || value < 0)
-      throw invalid(`residents.${key} must be a whole number, got ${value}`)
-  }
-  const rows = Object.entries(queues).map(([name, { concurrency: limit }]) => {
+const RUN_OPTIONS = [
+  ...['tasks', 'agents', 'workflows', 'http', 'turns', 'residents', 'concurrency', 'witness', 'logger'],
+]
+const OPEN_OPTIONS = [
+  ...['store', ...RUN_OPTIONS, 'queues', 'workQueues', 'listen', 'listenAfter', 'first', 'clock'],
+]
+const WORK_OPTIONS = ['managers', 'token', 'tls', ...RUN_OPTIONS, 'queues', 'labels']
+const CONNECT_OPTIONS = ['token', 'tls', 'tasks', 'agents', 'workflows']
+
+export function checkOptions(options: OpenOptions) {
+  const what = 'Curfew.open'
+  checkKeys(what, options, OPEN_OPTIONS)
+  const { queues = {}, first } = options
+  if (first !== undefined && typeof first !== 'function') throw invalid('first must be a function')
+  const rows = Object.entries(queues).map(([name, queue]) => {
     checkName('queues: name', name)
+    const limit = queue?.concurrency
     if (limit !== null && (!Number.isInteger(limit) || limit < 1)) {
       throw invalid(`queues.${name}.concurrency must be a whole number above 0, or null, got ${limit}`)
     }
     return { name, concurrency: limit }
   })
-  return { registry, turns, residents: { count, bytes }, concurrency, queues: rows, workQueues }
+  return { ...checkRunning(what, options, 'workQueues', options.workQueues), queues: rows }
+}
+
+export function checkWorkOptions(options: WorkOptions) {
+  const what = 'Curfew.work'
+  checkKeys(what, options, WORK_OPTIONS)
+  const managers = addressesOf(what, options.managers)
+  return { ...checkRunning(what, options, 'queues', options.queues), managers }
+}
+
+export function checkConnectOptions(urls: string | readonly string[], options: ConnectOptions) {
+  const what = 'Curfew.connect'
+  checkKeys(what, options, CONNECT_OPTIONS)
+  return { managers: addressesOf(what, urls), registry: register(options, what) }
+}
+
+function checkKeys(what: string, options: object, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null) throw invalid('its options must be an object', what)
+  for (const key of Object.keys(options)) {
+    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`, what)
+  }
+}
+
+function addressesOf(what: string, urls: string | readonly string[]): readonly string[] {
+  const addresses = typeof urls === 'string' ? [urls] : (urls ?? [])
+  if (!Array.isArray(addresses)) throw invalid('managers must be an address or a list of them', what)
+  if (addresses.length === 0) throw invalid('managers: at least one address is needed', what)
+  return addresses
+}
+
+/** What `Curfew.open` and `Curfew.work` have in common; `key` is what they call the queues to work. */
+function checkRunning(
+  what: string,
+  options: Pick<
+    WorkOptions,
+    'tasks' | 'agents' | 'workflows' | 'http' | 'turns' | 'residents' | 'concurrency' | 'witness'
+  >,
+  key: string,
+  workQueues: readonly string[] | null = null,
+) {
+  const { concurrency = DEFAULT_CONCURRENCY, turns = DEFAULT_TURNS, residents = {} } = options
+  if (workQueues !== null && !Array.isArray(workQueues)) throw invalid(`${key} must be a list of names`, what)
+  for (const name of workQueues ?? []) checkName(key, name)
+  if (!Number.isInteger(concurrency) || concurrency < 0 || concurrency > MAX_CONCURRENCY) {
+    throw invalid(`concurrency must be a whole number up to ${MAX_CONCURRENCY}, got ${concurrency}`, what)
+  }
+  const registry = register(options, what)
+  if (!Number.isInteger(turns) || turns < 1 || turns > MAX_CONCURRENCY) {
+    throw invalid(`turns must be a whole number from 1 to ${MAX_CONCURRENCY}, got ${turns}`, what)
+  }
+  if (typeof residents !== 'object' || residents === null)
+    throw invalid(`residents must be { count, bytes }, got ${residents}`, what)
+  const { count = MAX_RESIDENTS, bytes = MAX_RESIDENT_BYTES } = residents
+  for (const [name, value] of Object.entries({ count, bytes })) {
+    if (!Number.isInteger(value) || value < 0)
+      throw invalid(`residents.${name} must be a whole number, got ${value}`, what)
+  }
+  return { registry, turns, residents: { count, bytes }, concurrency, workQueues }
 }
 
 export function invalid(message: string, what = 'Curfew.open'): CurfewError {
