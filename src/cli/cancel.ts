@@ -53,10 +53,12 @@ With --wait it exits 1 when something still runs, 124 when --timeout was over fi
       const answer = await cancel(target, flags)
       if (answer === 'not_found') throw notFound(id, flags.workflow)
       const timeout = flags.timeout === undefined ? {} : { timeout: flags.timeout }
-      const outcome = flags.wait && answer !== 'already_completed' ? await target.cancelled(timeout) : null
+      const outcome = flags.wait ? await target.cancelled(timeout) : null
       if (flags.json) printJson(io, { id, workflow: flags.workflow ?? null, answer, ...outcome })
-      else printLines(io, [WORDS[answer], ...(outcome ? outcomeLines(io, outcome) : [])])
-      if (outcome && !outcome.success) io.exitCode = EXIT.failed
+      // That it was not cancelled is what the answer says; what has ended before may still run.
+      const told = answer === 'already_completed' ? outcome && whatStillRuns(outcome) : outcome
+      if (!flags.json) printLines(io, [WORDS[answer], ...(told ? outcomeLines(io, told) : [])])
+      if (told && !told.success) io.exitCode = EXIT.failed
     })
   })
 }
@@ -69,6 +71,10 @@ function checkFlags({ workflow, dependents, wait, timeout }: CancelFlags): void 
 
 function cancel(target: AnyHandle | JobWorkflowHandle, { dependents }: CancelFlags): Promise<CancelAnswer> {
   return 'jobId' in target ? target.cancel({ dependents }) : target.cancel()
+}
+
+function whatStillRuns({ errors: [, ...errors], ledger }: CancelOutcome): CancelOutcome | null {
+  return errors.length === 0 ? null : { success: false, errors, ledger }
 }
 
 function notFound(id: string, workflow: string | undefined): CurfewError {

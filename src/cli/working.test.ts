@@ -203,6 +203,21 @@ describe('cancel', () => {
     await engine.task(id).result()
     const { code, out } = await curfew(['cancel', id, '--wait'], { cwd })
     expect([code, out]).toEqual([0, 'It has ended before.\n'])
+    expect(await document('cancel', id, '--wait')).toMatchObject({
+      ...{ answer: 'already_completed', success: false, errors: ['it was not cancelled: it is completed'] },
+      ledger: [{ taskId: id, attempt: 1, receipt: 'exited' }],
+    })
+  })
+
+  test('--wait also waits for what is being stopped already, and says that it still runs', async () => {
+    const id = await submit('task', 'stubborn', '--timeout', '300ms')
+    for await (const { work } of engine.watch(id)) if (work.status === 'timed_out') break
+    const { code, out } = await curfew(['cancel', id, '--wait'], { cwd })
+    expect([code, out]).toEqual([
+      1,
+      expect.stringMatching(/^It has ended before\.\n(.*\n)*stubborn +t_\w+ +1 +abandoned\n/),
+    ])
+    expect(out).toMatch(/attempt 1 ignored its signal and still runs\nNot everything has stopped\.\n$/)
   })
 
   test('one workflow of a job, without those that depend on it', async () => {
