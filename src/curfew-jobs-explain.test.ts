@@ -36,6 +36,20 @@ const find = (tree: Explanation, title: string): Explanation | undefined =>
   tree.title === title ? tree : tree.below.map((one) => find(one, title)).find((one) => one)
 
 onEachStore('a job explained', (test) => {
+  test('calls a request or command by its node', async ({ world }) => {
+    const asks = workflow({
+      name: 'asks',
+      actions: { get: { kind: 'http_request', url: "'https://example.org'", execution: { timeout: '1m' } } },
+      nodes: [{ id: 'ask', actionId: 'get' }],
+    })
+    const curfew = await world.open({ workflows: [asks], concurrency: 0 })
+    const handle = await curfew.start(asks, null)
+    await world.clock.settle()
+    const { summary, waits } = await handle.explain()
+    expect(waits).toMatchObject([{ what: 'task', name: 'ask', status: 'pending' }])
+    expect(summary).toMatch(/^waits since 0ms for task ask \(t_\w+\)/)
+  })
+
   test('shows everything below it with its limits, and which one binds', async ({ world }) => {
     const curfew = await world.open({ tasks: [slow], workflows: [graph] })
     const handle = await curfew.submit(

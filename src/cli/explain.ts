@@ -1,6 +1,7 @@
 /** `curfew explain ID`: what it does or waits for, or why it ended; every limit, where it was set, and which binds. */
 import { Command } from 'commander'
 import { formatDuration } from '../core/duration.ts'
+import { actionKind } from '../core/own-work.ts'
 import type { Explanation } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import { withEngine } from './find-engine.ts'
@@ -36,7 +37,7 @@ Examples:
 function branchOf(explanation: Explanation, colours: Colours): Branch {
   const { id, kind, name, title, status, summary, limits, binding, warnings, attempts, below } = explanation
   const label = colours.bold(oneLine(title ?? name))
-  const what = title === null || title === name ? kind : `${kind} ${oneLine(name)}`
+  const what = actionKind(name) ?? (title === null || title === name ? kind : `${kind} ${oneLine(name)}`)
   const head = `${label} ${colours.dim(`${what} ${id}`)} ${colours.status(status)}`
   const bound = binding !== null && binding.id !== id
   const lines = [head, oneLine(summary), ...limits.map((limit) => limitText(limit, bound, colours))]

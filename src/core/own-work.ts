@@ -56,6 +56,11 @@ export function workName({
   }
 }
 
+/** Of a command or request of a node: what a user calls its kind, as its name is ours. */
+export function actionKind(name: string): string | null {
+  return name === SHELL || name === HTTP_REQUEST ? name.slice(1) : null
+}
+
 /** Which limit the timeout of an agent is; a task's is its total. */
 export function ownLimit(row: {
   kind: 'task' | 'agent'

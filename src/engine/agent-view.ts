@@ -2,7 +2,7 @@
 import { inRanges } from '../core/agent-journal.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
-import { WORKFLOW, workKind, workName } from '../core/own-work.ts'
+import { actionKind, WORKFLOW, workKind, workName } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
 import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
@@ -74,7 +74,7 @@ function waitViews(stored: AgentWaits, open: readonly WaitedFor[], createdAt: nu
     ...awaited.map((work) => ({
       what: work.name === WORKFLOW ? ('workflow' as const) : work.kind,
       id: work.id,
-      name: workName(work),
+      name: actionKind(work.name) === null ? workName(work) : (work.title ?? work.name),
       status: work.status,
       since: Math.max(work.createdAt, since),
       until: waitedUntil(work),
