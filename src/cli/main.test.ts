@@ -50,6 +50,7 @@ describe('usage', () => {
 
   test.each([
     [['lst', '--json'], "unknown command 'lst'", 'Did you mean list?'],
+    [['help', 'lst', '--json'], "unknown command 'lst'", 'Did you mean list?'],
     [['list', '--jsno', '--json'], "unknown option '--jsno'", 'Did you mean --json?'],
     [['status', '--json'], "missing required argument 'id'", 'Add --help to see how it is called.'],
     [['list', 'x', '--json'], expect.stringContaining('too many arguments'), expect.any(String)],

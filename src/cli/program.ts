@@ -50,11 +50,18 @@ const GROUPS: Record<string, Record<string, MakeCommand>> = {
 export async function main(args: readonly string[], io: Io): Promise<number> {
   try {
     const program = await makeProgram(io, args[0])
-    await program.parseAsync([...args], { from: 'user' })
+    await program.parseAsync(withoutHelp(args, program), { from: 'user' })
     return io.exitCode
   } catch (error) {
     return printError(io, error, { json: asksForJson(args) })
   }
+}
+
+/** Help for a command that is none would be that for all of them, without a word on it: it is told as when it is called. */
+function withoutHelp(args: readonly string[], { commands }: Command): string[] {
+  const [first, name = '-'] = args
+  const isUnknown = first === 'help' && !name.startsWith('-') && !commands.some((one) => one.name() === name)
+  return isUnknown ? args.slice(1) : [...args]
 }
 
 /** The process ends, and the command is not done: told, and no success. */
