@@ -121,6 +121,7 @@ onEachWire('work by its name', (test) => {
     const hints: [object, RegExp][] = [
       [{ task: 'ecko' }, /Did you mean 'echo'/],
       [{ task: 'something else' }, /Known are .*echo/],
+      [{ task: '$http_request', input: {} }, /Known are .*echo/],
       [{ agent: 'twise' }, /Did you mean 'twice'/],
       [{ workflow: 'grahp' }, /Did you mean 'graph'/],
     ]

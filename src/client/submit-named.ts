@@ -1,7 +1,7 @@
 /** Work that is started by its name or as text: understood by what the engine and its workers know. */
 import { CurfewError } from '../core/errors.ts'
 import { idOfRequest } from '../core/id.ts'
-import { idPrefix } from '../core/own-work.ts'
+import { actionKind, idPrefix } from '../core/own-work.ts'
 import type { AgentDefinition } from '../definitions/agent.ts'
 import { definitionKind } from '../definitions/definition-kind.ts'
 import { loadJob } from '../definitions/job.ts'
@@ -59,7 +59,8 @@ export async function submitNamed(
 }
 
 function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T {
-  const definition = definitions?.get(checkName(what, name))
+  // Those of nodes are ours, and take what a node gives them.
+  const definition = actionKind(checkName(what, name)) === null ? definitions?.get(name) : undefined
   if (definition) return definition
   const names = [...(definitions?.keys() ?? [])].filter((one) => !one.startsWith('$'))
   const hint =
