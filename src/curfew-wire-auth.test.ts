@@ -5,7 +5,6 @@ import type { DescMethod } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { onEachWire, until } from '../scripts/acceptance/wire-world.ts'
 import { MAX_REFUSED_TOKENS } from './core/limits.ts'
-import { SystemRandomness } from './core/system-clock.ts'
 import type { ListenOptions } from './curfew.ts'
 import { Curfew, createToken, findHolder, task, tokenText } from './curfew.ts'
 import { mayCall } from './wire/access.ts'
@@ -23,7 +22,7 @@ const echo = task({ name: 'echo', run: (value: unknown) => value })
 
 /** A token of each role, and what a manager is told of them. */
 function tokensOf(roles: readonly Role[] = ROLES) {
-  const made = roles.map((role) => ({ role, ...createToken(role, new SystemRandomness()) }))
+  const made = roles.map((role) => ({ role, ...createToken(role) }))
   const tokens = Object.fromEntries(made.map(({ role, token }) => [role, token])) as Record<Role, string>
   return { tokens, listed: made.map(({ entry }) => tokenText(entry)) }
 }
@@ -77,7 +76,7 @@ onEachWire(
       ).toEqual([200, 403, 401])
       for (const open of ['/healthz', '/readyz']) expect((await fetch(`${url}${open}`)).status).toBe(200)
       // A token of nobody, a token in the wrong place, two at once.
-      const stranger = createToken('admin', new SystemRandomness()).token
+      const stranger = createToken('admin').token
       expect(await call(url, METHODS[0] as (typeof METHODS)[number], stranger)).toBe(401)
       const asked = await fetch(`${url}/metrics?authorization=Bearer%20${tokens.admin}`)
       expect(asked.status).toBe(401)
@@ -125,7 +124,7 @@ onEachWire(
     test('tells whoever shows a token of nobody so, however often it does', async ({ wire }) => {
       const { tokens, listed } = tokensOf()
       const manager = await wire.manager({ listen: { address: '127.0.0.1:0', tokens: listed } })
-      const { token } = createToken('admin', new SystemRandomness())
+      const { token } = createToken('admin')
       const stranger = await wire.connect(manager, { token })
       for (let i = 0; i <= MAX_REFUSED_TOKENS; i++)
         await expect(stranger.list()).rejects.toMatchObject({ code: 'unauthenticated' })

@@ -29,6 +29,9 @@ import {
   invalid,
 } from './options.ts'
 import { storeLocation } from './store/store-location.ts'
+import type { Role } from './wire/roles.ts'
+import type { TokenEntry } from './wire/tokens.ts'
+import { createToken as makeToken } from './wire/tokens.ts'
 import type { CloseOptions } from './worker/closing.ts'
 import { Closing } from './worker/closing.ts'
 import { needProcesses } from './worker/command-task.ts'
@@ -125,7 +128,7 @@ export type {
   WatchView,
   WorkerView,
 } from './wire/task-service.ts'
-export { createToken, type TokenEntry, tokenText } from './wire/tokens.ts'
+export { type TokenEntry, tokenText } from './wire/tokens.ts'
 export type { WorkerProcess } from './working.ts'
 
 export class Curfew extends Client {
@@ -339,6 +342,11 @@ export class Curfew extends Client {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close()
   }
+}
+
+/** The token is for its holder; the entry, which has only its hash, for `listen: { tokens }` of the managers. */
+export function createToken(role: Role, name?: string): { token: string; entry: TokenEntry } {
+  return makeToken(role, new SystemRandomness(), name)
 }
 
 const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug']

@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, inject, test, vi } from 'vitest'
 import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts'
-import { SystemRandomness } from '../core/system-clock.ts'
 import { Curfew, createToken, tokenText } from '../curfew.ts'
 import { CliProcess, isAlive, until } from './fixtures/cli-process.ts'
 import * as tasks from './fixtures/process-tasks.ts'
@@ -224,7 +223,7 @@ describe('who may call', () => {
 
   test('with tokens a worker of that role is taken, and anybody else is not', async () => {
     const made = (['client', 'worker'] as const).map((role) => {
-      const { token, entry } = createToken(role, new SystemRandomness())
+      const { token, entry } = createToken(role)
       return { token, line: tokenText(entry) }
     })
     const [mine, its] = made as [(typeof made)[0], (typeof made)[0]]

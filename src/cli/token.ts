@@ -1,6 +1,5 @@
 /** `curfew token create`: a token for a caller, shown once, and the line by which managers know it. */
 import { Command } from 'commander'
-import { SystemRandomness } from '../core/system-clock.ts'
 import type { TokenEntry } from '../curfew.ts'
 import type { Io } from './io.ts'
 import { jsonOption } from './options.ts'
@@ -29,7 +28,7 @@ Examples:
     )
     .action(async (flags: CreateFlags) => {
       const { createToken, tokenText } = await import('../curfew.ts')
-      const { token, entry } = createToken(flags.role, new SystemRandomness(), flags.name)
+      const { token, entry } = createToken(flags.role, flags.name)
       const line = tokenText(entry)
       if (flags.json) return printJson(io, { token, line })
       printLines(io, [
