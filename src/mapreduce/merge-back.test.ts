@@ -145,6 +145,28 @@ test('local changes elsewhere stay, and those that would be overwritten refuse t
   expect([repository.read('other.txt'), repository.read('a.txt')]).toEqual(['not committed', 'not tracked'])
 })
 
+test('files that git ignores in the checkout are not overwritten either', async () => {
+  repository.write('.gitignore', '.env\nbuild\n')
+  repository.commit('Ignored')
+  folders = await repository.open()
+  repository.write('.env', 'of the user')
+  repository.write('build/out', 'of the user')
+  for (const [item, file] of [
+    ['item-1', '.env'],
+    ['item-2', 'build/out'],
+  ] as const) {
+    const { path: folder } = await folders.create(item)
+    repository.write(file, 'of the item', folder)
+    repository.gitIn(folder, 'add', '--force', file)
+    repository.gitIn(folder, 'commit', '--quiet', '--message', item)
+    const refused = await folders.mergeBack(item)
+    expect(refused).toMatchObject({ type: 'refused', branch: `curfew/j_1/${item}` })
+    expect(refused).toHaveProperty('message', expect.stringContaining(file))
+    expect(repository.read(file)).toBe('of the user')
+  }
+  expect(repository.git('status', '--porcelain')).toBe('')
+})
+
 test('a main checkout without a branch is moved as well', async () => {
   repository.git('checkout', '--quiet', '--detach')
   const main = repository.git('rev-parse', 'main')

@@ -62,7 +62,8 @@ async function merge(repository: Repository, item: MergedItem, head: string): Pr
       const branch = await keepBranch(repository, item, head)
       return { type: 'conflict', branch, files: target.conflicts }
     }
-    const args = ['merge', '--ff-only', '--no-autostash', '--quiet', target]
+    // Unless told, git overwrites files that it ignores: a user's `.env`.
+    const args = ['merge', '--ff-only', '--no-autostash', '--no-overwrite-ignore', '--quiet', target]
     const moved = await git.ask(main, args, { isLong: true })
     if (moved.code === 0) return { type: 'merged', commit: target }
     const isOvertaken = (await commitOf(repository, main, 'HEAD')) !== mainHead
