@@ -122,6 +122,7 @@ async function planItems(
       const file = knownText(input.file, values)
       if (file === null) return notKnown('the name of the file is known only once setup has run')
       const text = await readItems(path.resolve(cwd, file), input.file)
+      if (text === 'stream') return notKnown('it is a pipe or a device, which is not read now')
       if (text === null && setup.steps.length > 0)
         return notKnown('the file is not there; setup may make it, and is not run now')
       if (text === null) throw new CurfewError('no_such_file', `${input.file}: there is no such file`)
@@ -142,10 +143,12 @@ async function planItems(
   }
 }
 
-/** Null: there is no such file. */
-async function readItems(file: string, written: string): Promise<Uint8Array | null> {
+/** Null: there is no such file. `stream`: a pipe or a device, which can be read once, and may have no end. */
+async function readItems(file: string, written: string): Promise<Uint8Array | 'stream' | null> {
   try {
-    const { size } = await stat(file)
+    const found = await stat(file)
+    const { size } = found
+    if (!found.isFile() && !found.isDirectory()) return 'stream'
     if (size > MAX_ITEMS_BYTES) {
       throw new CurfewError('too_big', `${written} has ${size} bytes; at most ${MAX_ITEMS_BYTES} are read`)
     }

@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { CliProcess } from './fixtures/cli-process.ts'
 import { curfew } from './fixtures/test-io.ts'
 
 const PIPELINE = `name: drinks
@@ -13,13 +14,17 @@ map:
 
 let home: string
 let cwd: string
+const started: CliProcess[] = []
 beforeEach(async () => {
   home = await mkdtemp(path.join(tmpdir(), 'curfew-cli-'))
   cwd = path.join(home, 'here')
   await mkdir(cwd)
   await writeFile(path.join(cwd, 'drinks.yml'), PIPELINE)
 })
-afterEach(() => rm(home, { recursive: true, force: true }))
+afterEach(async () => {
+  for (const one of started.splice(0)) await one.end()
+  await rm(home, { recursive: true, force: true })
+})
 
 const run = (state: string, ...args: string[]) =>
   curfew(['run', 'drinks.yml', '--no-worktrees', '--json', ...args], {
@@ -64,4 +69,34 @@ test('as many items at once as a file may ask for can be run', async () => {
   await writeFile(path.join(cwd, 'drinks.yml'), file)
   const { code, err } = await run(path.join(home, 'state'))
   expect(code, err).toBe(0)
+})
+
+/** Processes of their own: whoever reads a pipe without an end does not come back. */
+async function runOver(input: string, feed: string, ...args: string[]) {
+  await writeFile(path.join(cwd, 'drinks.yml'), PIPELINE.replace('{ items: [tea] }', input))
+  const main = path.join(import.meta.dirname, 'main.ts')
+  const command = `mkfifo pipe; ${feed} exec "${process.execPath}" "${main}" run drinks.yml --no-worktrees "$@"`
+  const shell = new CliProcess([command, 'sh', ...args], {
+    ...{ program: ['/bin/bash', '-c'], cwd, env: { CURFEW_STATE_DIR: path.join(home, 'state') } },
+  })
+  started.push(shell)
+  return { code: await shell.exited, err: shell.stderr, out: shell.stdout }
+}
+
+test('the limit of a run holds while its items are read from a pipe that nobody writes to', async () => {
+  const { code, err } = await runOver('pipe', '', '--timeout', '1')
+  expect([code, err]).toEqual([124, expect.stringContaining('its timeout was over')])
+})
+
+test.each([
+  ['a pipe', 'pipe', `echo '["tea", "milk"]' > pipe &`],
+  ['stdin', '/dev/stdin', `exec < <(echo '["tea", "milk"]');`],
+])('items are read from %s', async (_, input, feed) => {
+  const { code, err } = await runOver(input, feed)
+  expect([code, err]).toEqual([0, expect.stringContaining('2 items: 2 successful')])
+})
+
+test('a plan reads no pipe', async () => {
+  const { code, out } = await runOver('pipe', '', '--dry-run')
+  expect([code, out]).toEqual([0, expect.stringContaining('not known, from file pipe (it is a pipe')])
 })

@@ -1,4 +1,5 @@
 /** What comes before and after the items: setup, the list of items, reduce and merge. */
+import type { Stats } from 'node:fs'
 import { readFileSync, statSync } from 'node:fs'
 import path from 'node:path'
 import { CurfewError } from '../core/errors.ts'
@@ -55,7 +56,10 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
   if (map.input.kind === 'file') {
     const file = path.resolve(cwd, renderArgument(map.input.file, values))
     try {
-      const { size } = statSync(file)
+      const found = statSync(file)
+      const { size } = found
+      if (isStream(found, file))
+        return parseItems(await outputOf(run, attempt, catOf(file, env)), 'file', file)
       if (size > MAX_ITEMS_BYTES)
         throw masked(run, 'too_big', `${file} has ${size} bytes; at most ${MAX_ITEMS_BYTES} are read`)
       return parseItems(readFileSync(file), 'file', file)
@@ -69,13 +73,33 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
   }
   const { command, timeoutMs } = map.input
   const compiled = compileShell(command, Object.keys(env))
+  const output = await outputOf(run, attempt, {
+    argv: ['/bin/sh', '-c', compiled.script],
+    env: { ...env, ...shellVariables(compiled, values) },
+    ...{ limitMs: timeoutMs, who: 'the command' },
+  })
+  return parseItems(output, 'command', 'the output of map.input')
+}
+
+interface Listing {
+  argv: string[]
+  env: NodeJS.ProcessEnv
+  limitMs: number | null
+  /** For people. */
+  who: string
+}
+
+async function outputOf(
+  run: MapreduceRun,
+  { commands, context }: Attempt,
+  { argv, env, limitMs, who }: Listing,
+): Promise<Buffer> {
+  const { graceMs } = run.model.map
   const chunks: Buffer[] = []
   let bytes = 0
-  const end = await attempt.commands.run(
+  const end = await commands.run(
     {
-      argv: ['/bin/sh', '-c', compiled.script],
-      env: { ...env, ...shellVariables(compiled, values) },
-      ...{ cwd, limitMs: timeoutMs, idleMs: null, graceMs: map.graceMs, secrets: NO_SECRETS },
+      ...{ argv, env, cwd: run.folder.record.cwd, limitMs, idleMs: null, graceMs, secrets: NO_SECRETS },
       ...{ outputBytes: 16_384, sweep: 'command' },
     },
     {
@@ -85,18 +109,37 @@ async function readInput(run: MapreduceRun, attempt: Attempt): Promise<unknown> 
       },
     },
   )
-  if (attempt.context.signal.aborted) throw attempt.context.signal.reason
+  if (context.signal.aborted) throw context.signal.reason
   if (end.type === 'not_started') throw failed('input_failed', `map.input: ${end.message}`)
-  if (end.timedOut) throw failed('input_timed_out', `map.input: the command timed out after ${timeoutMs} ms`)
+  if (end.timedOut) throw failed('input_timed_out', `map.input: ${who} timed out after ${limitMs} ms`)
   if (end.exitCode !== 0) {
     const last = end.stderr.trimEnd().split('\n').at(-1)
+    const told = last ? `: ${last}` : ''
     // Its items are taken as they are; what it says of itself is not.
-    const told = last ? `: ${new SecretMask(run.secrets).text(last)}` : ''
-    throw failed('input_failed', `map.input: the command ended with exit code ${end.exitCode}${told}`)
+    throw masked(run, 'input_failed', `map.input: ${who} ended with exit code ${end.exitCode}${told}`)
   }
   if (bytes > MAX_ITEMS_BYTES)
-    throw failed('too_big', `map.input: the command printed more than ${MAX_ITEMS_BYTES} bytes`)
-  return parseItems(Buffer.concat(chunks), 'command', 'the output of map.input')
+    throw masked(run, 'too_big', `map.input: ${who} printed more than ${MAX_ITEMS_BYTES} bytes`)
+  return Buffer.concat(chunks)
+}
+
+const OWN_DESCRIPTOR = /^\/(?:dev|proc\/self)\/fd\/(\d+)$/
+
+/** A pipe or a device: it may have no end, and whoever reads it here has time for nothing else until then. */
+function isStream(found: Stats, file: string): boolean {
+  if (found.isFile() || found.isDirectory()) return false
+  return process.platform === 'linux' || descriptorOf(file) === null
+}
+
+/** Read by a process that is stopped with everything else. To it, the descriptors of this one have other names. */
+function catOf(file: string, env: NodeJS.ProcessEnv): Listing {
+  const descriptor = descriptorOf(file)
+  const name = descriptor === null ? file : `/proc/${process.pid}/fd/${descriptor}`
+  return { argv: ['/bin/sh', '-c', 'exec cat "$0"', name], env, limitMs: null, who: `cat ${file}` }
+}
+
+function descriptorOf(file: string): string | null {
+  return file === '/dev/stdin' ? '0' : (OWN_DESCRIPTOR.exec(file)?.[1] ?? null)
 }
 
 /** Items are data of the run: a secret in them is one that somebody put there. */
