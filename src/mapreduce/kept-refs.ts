@@ -23,7 +23,8 @@ export interface KeptRefs {
   refs: KeptRef[]
 }
 
-const KEPT = /^refs\/(heads\/)?curfew\/([a-z]_\w+)\/(item-\d+)(?:\.\d+)?$/
+/** Not of items alone: commands make worktrees too. */
+const KEPT = /^refs\/(heads\/)?curfew\/([a-z]_\w+)\/([^/]+?)(?:\.\d+)?$/
 
 /** Of the repository of this folder. */
 export async function listKeptRefs(

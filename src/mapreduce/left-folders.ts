@@ -58,6 +58,11 @@ export async function listItemFolders(
   return list
 }
 
+/** The one at this path. */
+export function findItemFolder(folder: string, options: LeftFoldersOptions): Promise<LeftFolder> {
+  return describe(gitOf(options), folder, [])
+}
+
 /** What was committed or changed in it is kept, as after an item. Never rejects. */
 export async function cleanItemFolder(
   { jobId, itemId, path: folder, repository: commonDir }: LeftFolder,

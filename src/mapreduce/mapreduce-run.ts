@@ -2,6 +2,7 @@
  * A map-reduce in the process that runs it: its definition as a graph, the tasks the graph is made of, and what they
  * share. Made anew by whoever goes on with the run; everything that lasts is in the store and in its folder.
  */
+import { realpathSync } from 'node:fs'
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
 import { HandlerError } from '../core/failure.ts'
@@ -27,9 +28,9 @@ import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
 import { prepareSupervisor } from '../worker/supervisor.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
-import { removeFolder } from './folder-removal.ts'
 import { Git, REPOSITORY_VARIABLES } from './git.ts'
 import { workOnItem } from './item-work.ts'
+import { cleanItemFolder, findItemFolder } from './left-folders.ts'
 import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
 import { findRepository } from './repository.ts'
@@ -312,9 +313,10 @@ export class MapreduceRun {
     try {
       const items = this.folder.items()
       for (const name of this.folder.workFolders()) {
-        const { failed } = items?.has(name)
-          ? await this.#removeItem(name)
-          : await removeAside(path.join(this.folder.worktrees, name))
+        const { kept, failed } = items?.has(name)
+          ? { kept: null, ...(await this.#removeItem(name)) }
+          : await this.#removeOther(name)
+        if (kept) left.push(`A command made the worktree ${name}; what was in it is kept as ${kept.ref}`)
         if (failed !== null) left.push(`A work folder is left: ${name}: ${failed}`)
       }
       // A retry has none of its own: they are those of the run it retries.
@@ -328,9 +330,21 @@ export class MapreduceRun {
 
   async #removeItem(id: string): Promise<{ failed: string | null }> {
     try {
-      return await (await this.folders()).remove(id, { keep: true })
+      const { failed } = await (await this.folders()).remove(id, { keep: true })
+      return { failed }
     } catch (error) {
       return { failed: (error as Error).message }
+    }
+  }
+
+  /** What was moved out of an item's way, or made by its commands: a worktree of theirs may hold work. */
+  async #removeOther(name: string): Promise<Awaited<ReturnType<typeof cleanItemFolder>>> {
+    const options = { clock: this.clock, env: this.#env }
+    const folder = path.join(realpathSync(this.folder.worktrees), name) // as git registers it
+    try {
+      return await cleanItemFolder(await findItemFolder(folder, options), options)
+    } catch (error) {
+      return { kept: null, failed: (error as Error).message }
     }
   }
 }
@@ -343,14 +357,4 @@ function final(error: unknown): HandlerError {
     retryable: false,
     cause: error,
   })
-}
-
-/** What was moved out of an item's way, or is nobody's. */
-async function removeAside(folder: string): Promise<{ failed: string | null }> {
-  try {
-    await removeFolder(folder)
-    return { failed: null }
-  } catch (error) {
-    return { failed: (error as Error).message }
-  }
 }
