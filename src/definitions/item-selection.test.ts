@@ -191,6 +191,24 @@ describe('what an input holds', () => {
     expect(parseItems('', 'command', 'c')).toEqual([])
   })
 
+  test.each([
+    ['file', '[{"id": 12345678901234567890}]', "'id'", '12345678901234567000'],
+    ['file', '{"id":1}\n{"id":-9007199254740993}', "'id'", '-9007199254740992'],
+    ['command', '[1, [9007199254740993]]', "'0'", '9007199254740992'],
+    ['file', '1\n9007199254740993\n', '', '9007199254740992'],
+  ] as const)('a number that would become another is refused: %s %s', (kind, text, key, other) => {
+    expect(thrown(() => parseItems(text, kind, 'it'))).toMatchObject({
+      ...{ code: 'invalid_items', message: expect.stringContaining(other) },
+    })
+    expect(thrown(() => parseItems(text, kind, 'it'))).toHaveProperty('message', expect.stringContaining(key))
+  })
+
+  test('long numbers that stay what they are, and fractions, are taken', () => {
+    const text = '[1794850656139000000, 9007199254740991, 0.12345678901234567890, "1, 12345678901234567890]"]'
+    expect(parseItems(text, 'file', 'f')).toEqual(JSON.parse(text))
+    expect(parseItems('12345678901234567890\n', 'command', 'c')).toEqual(['12345678901234567890'])
+  })
+
   test('bytes are UTF-8, or refused: a name with other letters would be that of another file', () => {
     expect(parseItems(Buffer.from('\ufeff["caf\u00e9"]'), 'file', 'f')).toEqual(['caf\u00e9'])
     for (const text of ['["caf\u00e9"]', 'caf\u00e9'])

@@ -86,20 +86,38 @@ export function parseItems(given: string | Uint8Array, kind: 'file' | 'command',
     checkJsonText(whole, what, MAX_ITEMS_BYTES)
   } catch (error) {
     const isJson = !(error instanceof CurfewError) || error.code !== 'invalid_json'
-    const lines = isJson ? null : jsonLines(whole)
+    const lines = isJson ? null : jsonLines(whole, what)
     if (lines) return lines
     throw error
   }
-  const value: unknown = JSON.parse(whole)
+  const value = parsedExactly(whole, what)
   const isLine = kind === 'file' && FILE_OF_LINES.test(what) && linesOf(whole.trim()).length === 1
   return isLine && !Array.isArray(value) ? [value] : value
+}
+
+/** Where a number may be longer than one can be here: to look at each takes its time. */
+const LONG_NUMBER = /(?:^|[[,:])\s*-?\d{16,}\s*(?:$|[\],}])/
+
+/** An id with other digits would be that of another thing. */
+function parsedExactly(text: string, what: string): unknown {
+  if (!LONG_NUMBER.test(text)) return JSON.parse(text)
+  const check = (key: string, value: unknown, { source = '' }: { source?: string } = {}) => {
+    if (typeof value === 'number' && /^-?\d{16,}$/.test(source) && String(value) !== source) {
+      const where = key === '' ? '' : ` at '${key}'`
+      throw new CurfewError('invalid_items', `${what}: ${source}${where} would become ${value}`, {
+        hint: `JSON numbers are exact up to ${Number.MAX_SAFE_INTEGER}: write it as a text, "${source}".`,
+      })
+    }
+    return value
+  }
+  return JSON.parse(text, check)
 }
 
 function linesOf(text: string): string[] {
   return text.split(/\r?\n/).filter((line) => line !== '')
 }
 
-function jsonLines(text: string): unknown[] | null {
+function jsonLines(text: string, what: string): unknown[] | null {
   const items: unknown[] = []
   for (const line of linesOf(text)) {
     try {
@@ -108,7 +126,7 @@ function jsonLines(text: string): unknown[] | null {
       if (error instanceof CurfewError) return null
       throw error
     }
-    items.push(JSON.parse(line))
+    items.push(parsedExactly(line, what))
   }
   return items
 }
