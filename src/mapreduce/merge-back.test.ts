@@ -196,6 +196,14 @@ test('it is merged into what the main checkout has come to meanwhile', async () 
   expect(repository.git('rev-parse', 'elsewhere^1')).toBe(mine)
 })
 
+test('options that a user has set for merging into the branch have no say', async () => {
+  repository.git('config', 'branch.main.mergeOptions', '--squash')
+  repository.git('config', 'merge.ff', 'false')
+  const commit = await commitIn('item-1', { 'a.txt': 'a' })
+  expect(await folders.mergeBack('item-1')).toEqual({ type: 'merged', commit })
+  expect([repository.head(), repository.git('status', '--porcelain')]).toEqual([commit, ''])
+})
+
 test('hooks have no say', async () => {
   await commitIn('item-1', { 'a.txt': 'a' })
   await commitIn('item-2', { 'b.txt': 'b' })

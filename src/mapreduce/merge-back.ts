@@ -63,7 +63,10 @@ async function merge(repository: Repository, item: MergedItem, head: string): Pr
       return { type: 'conflict', branch, files: target.conflicts }
     }
     // Unless told, git overwrites files that it ignores: a user's `.env`.
-    const args = ['merge', '--ff-only', '--no-autostash', '--no-overwrite-ignore', '--quiet', target]
+    const args = [
+      ...['merge', '--ff-only', '--no-squash', '--no-autostash', '--no-overwrite-ignore', '--quiet'],
+      target,
+    ]
     const moved = await git.ask(main, args, { isLong: true })
     if (moved.code === 0) return { type: 'merged', commit: target }
     const isOvertaken = (await commitOf(repository, main, 'HEAD')) !== mainHead
