@@ -73,9 +73,13 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   test('a note of a stale attempt stores nothing', async () => {
     const commands = [note('t_1', [of('w_1', 'item-0', timedOut())], 'a_1')]
     expect(await apply(...commands)).toEqual(['stale'])
+    expect(await stored()).toEqual([])
+  })
+
+  test('an attempt that was cancelled while its item ended tells of it until it has stopped', async () => {
     await apply({ type: 'input', taskId: 't_1', input: { type: 'cancel' }, scope: null })
     expect(await apply(note('t_1', [of('w_1', 'item-0', timedOut())]))).toEqual(['stale'])
-    expect(await stored()).toEqual([])
+    expect((await stored()).map(({ itemId }) => itemId)).toEqual(['item-0'])
   })
 
   test('of several about one item in a batch the last counts', async () => {

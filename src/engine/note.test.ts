@@ -64,6 +64,30 @@ describe('a note of an attempt', () => {
     }
   })
 
+  test('of one that was cancelled while it ended is kept until it has stopped, and it is told to stop', () => {
+    const letter = {
+      jobId: 'w_1',
+      itemId: 'item-1',
+      letter: { errorType: 'failure', message: 'no' },
+    } as const
+    const cancelled = decideTask(running(), { type: 'cancel' }, 1_400, 0).draft.row
+    expect([cancelled.status, cancelled.settledAt]).toEqual(['cancelled', null])
+    const what = { events: [started], letters: [letter], limitMs: 1 }
+    const { draft, answer } = noted(cancelled, what, 1_500, 'a_1')
+    expect(answer.type).toBe('stale')
+    expect([draft.letters, draft.events.map(({ body }) => body.type)]).toEqual([[letter], ['agent_started']])
+    expect(draft.row.attemptDeadlineAt).toBeNull()
+    const receipt = {
+      type: 'stopped',
+      token: 'a_1',
+      reason: { code: 'cancelled', message: 'it was cancelled' },
+      receipt: 'exited',
+      late: null,
+    } as const
+    const { row } = decideTask(cancelled, receipt, 1_600, 0).draft
+    expect([row.settledAt, noted(row, what, 1_700, 'a_1').draft.letters]).toEqual([1_600, []])
+  })
+
   test('of an attempt that is not the current one changes nothing', () => {
     const { draft, answer } = noted(running(), { events: [started], limitMs: 1 }, 1_500, 'another')
     expect(answer.type).toBe('stale')

@@ -124,6 +124,8 @@ function decideAttempt(draft: TaskDraft, input: AttemptReport, chance: number): 
       return running ? { type: 'accepted' } : stale(draft)
     case 'note':
       if (running) note(draft, input)
+      // It had ended by itself, and nobody else will say how.
+      else if (row.status === 'cancelled') note(draft, { events: input.events, letters: input.letters })
       return running ? { type: 'accepted' } : stale(draft)
     case 'overdue':
       fireLimits(draft)
