@@ -6,10 +6,9 @@
 import { existsSync } from 'node:fs'
 import path from 'node:path'
 import type { Client } from '../client/client.ts'
-import { sleep, within } from '../core/clock.ts'
+import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { maskUrl } from '../core/masked-url.ts'
-import { onAbort } from '../core/on-abort.ts'
 import type { OpenOptions } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import type { Config } from './config.ts'
@@ -218,30 +217,22 @@ async function untilAnswered(
       `${new Colours(io, io.stderr).dim(`Process ${pid} has the store, and does not answer.`)}\n`,
     )
   const noting = io.clock.setTimer(SILENT_MS, note)
+  const over = new AbortController()
   const answered = client.serverStatus().catch((error: unknown) => {
     if (!isSilence(error)) throw error
   })
+  const silent = sleep(io.clock, ANSWERS_WITHIN_MS, AbortSignal.any([gone, over.signal]))
   try {
-    const over = await within(
-      io.clock,
-      ANSWERS_WITHIN_MS,
-      Promise.race([answered, aborted(gone)]).then(() => true),
-    )
-    if (over) return
+    const isOver = await Promise.race([answered.then(() => true), silent.then(() => gone.aborted)])
+    if (isOver) return
     throw new CurfewError('unreachable', `process ${pid} has the store, and does not answer`, {
       hint: `It is stopped, or busy. kill -CONT ${pid} lets it go on; kill -9 ${pid} ends it, and the next goes on with its work.`,
       fields: { pid },
     })
   } finally {
     noting.cancel()
+    over.abort()
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else onAbort(signal, resolve)
-  })
 }
 
 function watchHolder(io: Io, isThere: () => boolean, closed: AbortSignal): AbortSignal {

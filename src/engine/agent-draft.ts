@@ -12,7 +12,7 @@ import type { NewBelow } from '../store/hot-statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
-import { policyInForce } from './inherited-policy.ts'
+import { readablePolicyOf } from './inherited-policy.ts'
 import { TaskDraft } from './task-draft.ts'
 import { cleanupDeadline } from './task-limits.ts'
 
@@ -49,7 +49,7 @@ export class AgentDraft extends TaskDraft {
   #wakes = false
 
   constructor(row: TaskRow, now: number) {
-    super(row, now, policyInForce(row, readablePolicy(row.policy)))
+    super(row, now, readablePolicyOf(row))
     this.waits = this.#readWaits()
   }
 

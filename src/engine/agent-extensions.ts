@@ -3,7 +3,7 @@ import { isEnded } from '../core/states.ts'
 import type { AgentDraft } from './agent-draft.ts'
 import { hasUntil } from './agent-draft.ts'
 import type { Grant } from './agent-input.ts'
-import { followedDeadline } from './inherited-policy.ts'
+import { followsBy } from './inherited-policy.ts'
 import type { TaskAnswer } from './task-input.ts'
 
 /** Its deadline must not cut short what was granted below it; it never moves by more than its own length again. */
@@ -36,12 +36,10 @@ export function extendBy(draft: AgentDraft, byMs: number): TaskAnswer {
 /** What is above it was given more time. */
 export function follow(draft: AgentDraft, above: number): void {
   const { row, policy } = draft
-  const deadlineAt = followedDeadline(row, policy, above)
-  if (row.deadlineAt === null || deadlineAt === null || deadlineAt === row.deadlineAt || isEnded(row.status))
-    return
-  const byMs = deadlineAt - row.deadlineAt
-  row.deadlineAt = deadlineAt
+  const byMs = followsBy(row, policy, above)
+  if (row.deadlineAt === null || byMs === 0) return
+  row.deadlineAt += byMs
   // With no time left it was not to start at all.
   if (row.attempt === 0 && row.wokenAt === null) draft.wake()
-  draft.record({ type: 'deadlines_extended', byMs, deadlineAt })
+  draft.record({ type: 'deadlines_extended', byMs, deadlineAt: row.deadlineAt })
 }

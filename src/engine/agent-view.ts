@@ -4,12 +4,11 @@ import { formatDuration } from '../core/duration.ts'
 import type { Failure } from '../core/failure.ts'
 import { actionKind, WORKFLOW, workKind, workName } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
-import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { hasUntil } from './agent-draft.ts'
 import type { AgentWaits } from './agent-waits.ts'
 import { decodeWaits } from './agent-waits.ts'
-import { policyInForce } from './inherited-policy.ts'
+import { readablePolicyOf } from './inherited-policy.ts'
 import { limitViews, parsed } from './task-view.ts'
 
 export type WaitedFor = Pick<
@@ -21,7 +20,7 @@ export type WaitedFor = Pick<
 export const MAX_SHOWN = 100
 
 export function explainAgent(row: TaskRow, open: readonly WaitedFor[], now: number) {
-  const policy = policyInForce(row, readablePolicy(row.policy))
+  const policy = readablePolicyOf(row)
   const { limits, binding } = limitViews(row, policy, now)
   const stored = readableWaits(row)
   const all = row.live === 0 ? waitViews(stored, open, row.createdAt) : []

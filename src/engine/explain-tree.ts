@@ -1,9 +1,8 @@
 /** Work explained with what is above and below it: which limit of the whole line ends first. Pure. */
 import { workName } from '../core/own-work.ts'
-import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import { explainAgent } from './agent-view.ts'
-import { policyInForce } from './inherited-policy.ts'
+import { readablePolicyOf } from './inherited-policy.ts'
 import type { ActiveLimit } from './task-limits.ts'
 import { limitsInForce } from './task-limits.ts'
 import { explainTask } from './task-view.ts'
@@ -55,7 +54,7 @@ function explained(
 
 /** Whichever ends first: what binds already, or a limit of this one. */
 function earlier(binding: Binding | null, row: TaskRow, now: number): Binding | null {
-  const limits = limitsInForce(row, policyInForce(row, readablePolicy(row.policy)))
+  const limits = limitsInForce(row, readablePolicyOf(row))
   return limits.reduce<Binding | null>((first, { kind, deadlineAt }) => {
     if (first !== null && first.deadlineAt <= deadlineAt) return first
     return { id: row.id, name: workName(row), kind, deadlineAt, remainingMs: Math.max(0, deadlineAt - now) }

@@ -4,6 +4,7 @@
  */
 import { ownLimit } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
+import { readablePolicy } from '../definitions/policy-text.ts'
 import type { TaskPolicy } from '../definitions/task-policy.ts'
 import type { TaskRow } from '../store/task-row.ts'
 
@@ -57,12 +58,17 @@ function inheritLimits(policy: TaskPolicy, { above, step, startAt }: Place): Tas
   }
 }
 
-/** Its deadline when the one above it has become this: no earlier than it was, and no later than its own timeout has it. */
-export function followedDeadline(row: TaskRow, policy: TaskPolicy, above: number): number | null {
+/** By how much its deadline moves when the one above it has become this: never back, nor beyond its own timeout. */
+export function followsBy(row: TaskRow, policy: TaskPolicy, above: number): number {
   const { keptBackMs, ownTimeoutMs } = policy
-  if (keptBackMs === null || row.deadlineAt === null) return row.deadlineAt
+  if (keptBackMs === null || row.deadlineAt === null || isEnded(row.status)) return 0
   const own = ownTimeoutMs === null ? Infinity : row.startAt + ownTimeoutMs
-  return Math.max(row.deadlineAt, Math.min(own, above - keptBackMs))
+  return Math.max(0, Math.min(own, above - keptBackMs) - row.deadlineAt)
+}
+
+/** The policy of a row, for those who only look at it. */
+export function readablePolicyOf(row: TaskRow): TaskPolicy {
+  return policyInForce(row, readablePolicy(row.policy))
 }
 
 /** What holds by now: one that has followed as far as its own timeout has it, or was given more, is bound by that. */

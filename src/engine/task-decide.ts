@@ -15,7 +15,7 @@ import type { Receipt, StopReason } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import { ATTEMPT_LEASE_BASE_MS } from '../leadership/lease-times.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import { followedDeadline } from './inherited-policy.ts'
+import { followsBy } from './inherited-policy.ts'
 import { TaskDraft } from './task-draft.ts'
 import type { TaskAnswer, TaskInput } from './task-input.ts'
 import { nextDue } from './task-limits.ts'
@@ -277,8 +277,7 @@ function extendBy(draft: TaskDraft, byMs: number): TaskAnswer {
 /** What is above it was given more time. */
 function follow(draft: TaskDraft, above: number): TaskAnswer {
   const { row, policy } = draft
-  if (isEnded(row.status)) return { type: 'unchanged', reason: `it is ${row.status} already` }
-  const byMs = (followedDeadline(row, policy, above) ?? 0) - (row.deadlineAt ?? 0)
+  const byMs = followsBy(row, policy, above)
   if (row.deadlineAt === null || byMs === 0) return { type: 'accepted' }
   row.deadlineAt += byMs
   if (row.status === 'running') tellLimits(draft)

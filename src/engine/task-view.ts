@@ -5,12 +5,11 @@ import type { Failure } from '../core/failure.ts'
 import { callersKey, ownLimit, workKind, workName } from '../core/own-work.ts'
 import type { AttemptStatus, Progress, TimeoutKind } from '../core/states.ts'
 import { isEnded, TASK_TIMEOUT_KINDS } from '../core/states.ts'
-import { readablePolicy } from '../definitions/policy-text.ts'
 import type { LimitKey, TaskPolicy } from '../definitions/task-policy.ts'
 import { policyWarnings } from '../definitions/task-policy.ts'
 import type { AttemptRow, EventRow } from '../store/attempt-row.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import { policyInForce } from './inherited-policy.ts'
+import { readablePolicyOf } from './inherited-policy.ts'
 import type { TaskEvent, TaskEventBody } from './task-event.ts'
 import { limitsInForce, wasDenied } from './task-limits.ts'
 
@@ -40,7 +39,7 @@ export function parsed<T>(text: string | null): T | null {
 }
 
 export function taskView(row: TaskRow) {
-  const policy = policyInForce(row, readablePolicy(row.policy))
+  const policy = readablePolicyOf(row)
   return {
     id: row.id,
     kind: workKind(row),
@@ -150,7 +149,7 @@ export function taskEvents(
 
 /** `abandoned`: every slot here is held by a handler that ignored its signal. */
 export function explainTask(row: TaskRow, recorded: readonly AttemptRow[], now: number, abandoned: boolean) {
-  const policy = policyInForce(row, readablePolicy(row.policy))
+  const policy = readablePolicyOf(row)
   const { limits, binding } = limitViews(row, policy, now)
   const extension = parsed<ExtensionState>(row.extension)
   return {

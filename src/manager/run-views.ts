@@ -4,10 +4,9 @@ import { JOURNAL_START } from '../core/agent-journal.ts'
 import { decodeJson } from '../core/json.ts'
 import { isEnded } from '../core/states.ts'
 import { outcomeError } from '../core/task-errors.ts'
-import { readablePolicy } from '../definitions/policy-text.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { decodeWaits } from '../engine/agent-waits.ts'
-import { policyInForce } from '../engine/inherited-policy.ts'
+import { readablePolicyOf } from '../engine/inherited-policy.ts'
 import { activeLimits } from '../engine/task-limits.ts'
 import { GraphDriver } from '../graph/graph-driver.ts'
 import { GraphRun } from '../graph/graph-run.ts'
@@ -160,7 +159,7 @@ function deadlineOf(token: Token, work: TaskRow | undefined, run: TaskRow): numb
     if (work.timeoutKind === 'queue') return work.queueDeadlineAt
     return work.timeoutKind === 'execution' ? work.attemptDeadlineAt : work.deadlineAt
   }
-  const limits = activeLimits(work, policyInForce(work, readablePolicy(work.policy)))
+  const limits = activeLimits(work, readablePolicyOf(work))
   const latest = limits.filter(({ kind }) => kind !== 'heartbeat' && kind !== 'stuck')
   return latest.length === 0 ? null : Math.min(...latest.map(({ deadlineAt }) => deadlineAt))
 }
