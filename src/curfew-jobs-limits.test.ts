@@ -132,7 +132,7 @@ onEachStore('limits of jobs', (test, kind) => {
     expect(await metric(curfew, 'curfew_deadline_lateness_seconds', {}, 'count')).toBe(0)
     expect(await metric(curfew, 'curfew_slots', { state: 'taken' })).toBe(0)
     if (kind === 'postgres') {
-      const left = 'select id from curfew.tasks where due_at is not null or live = 1 or held = 1'
+      const left = 'select id from curfew.tasks where due_at is not null or live = 1 or light = 1'
       expect(await world.sql(left)).toEqual([])
     }
     await world.clock.advance('8d')

@@ -1,6 +1,7 @@
 /**
  * `Curfew.open`: manager, worker and client in one process, over a SQLite file or a PostgreSQL database.
  */
+import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import pino from 'pino'
 import { Client } from './client/client.ts'
@@ -13,12 +14,14 @@ import { entryFile } from './core/entry-file.ts'
 import { CurfewError } from './core/errors.ts'
 import { IdSource } from './core/id.ts'
 import type { Logger } from './core/logger.ts'
+import { isEnded } from './core/states.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
 import type { Registry } from './definitions/workflow-names.ts'
 import { checkListening, Listening, socketOf } from './listening.ts'
 import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
 import { openReader } from './manager/open-reader.ts'
+import type { EmbeddedMembers, StoredJob } from './mapreduce/embedded-members.ts'
 import type { ConnectOptions, OpenOptions, WorkOptions } from './options.ts'
 import {
   checkConnectOptions,
@@ -137,14 +140,22 @@ export class Curfew extends Client {
   readonly #supervisor: Supervisor | null
   readonly #listening: Listening
   readonly #closing: Closing
+  readonly #members: EmbeddedMembers | null
   #announced: { revision: number; known: Registry } | null = null
 
   private constructor(
-    parts: { engine: Engine; worker: Worker; supervisor: Supervisor | null; clock: Clock },
+    parts: {
+      engine: Engine
+      worker: Worker
+      supervisor: Supervisor | null
+      members: EmbeddedMembers | null
+      clock: Clock
+    },
     registry: Registry,
   ) {
-    const { engine, worker, supervisor, clock } = parts
+    const { engine, worker, supervisor, members, clock } = parts
     super(engine.service, registry)
+    this.#members = members
     this.#engine = engine
     this.#worker = worker
     this.#supervisor = supervisor
@@ -239,8 +250,9 @@ export class Curfew extends Client {
     })
     let supervisor: Supervisor | null = null
     let curfew: Curfew | null = null
+    let members: EmbeddedMembers | null = null
     try {
-      if (options.witness || needProcesses(tasks)) {
+      if (options.witness || options.mapreduce || needProcesses(tasks)) {
         supervisor = await Supervisor.start({
           nodeId: engine.nodeId,
           clock: new SystemClock(),
@@ -272,7 +284,10 @@ export class Curfew extends Client {
         logger,
         processes,
       })
-      curfew = new Curfew({ engine, worker, supervisor, clock }, registry)
+      for (const own of options.ownQueues ?? []) worker.takeQueue(own)
+      if (options.mapreduce)
+        members = await openMembers(engine, worker, { store: options.store, randomness, ids, logger })
+      curfew = new Curfew({ engine, worker, supervisor, members, clock }, registry)
       const file = options.clock || options.listen === false ? null : fileOf(options.store)
       const socket = file === null ? null : socketOf(file)
       // An address that cannot be had is told before anything is begun; callers wait until the engine has started.
@@ -285,12 +300,17 @@ export class Curfew extends Client {
       await engine.start(
         worker,
         () => void opened.close(),
-        async () => options.first?.(opened),
+        async () => {
+          await options.first?.(opened)
+          await members?.takeUp()
+        },
       )
       return curfew
     } catch (error) {
       if (curfew) await curfew.#listening.close()
+      members?.leave()
       await engine.close()
+      await members?.close()
       await supervisor?.close()
       throw error
     }
@@ -330,13 +350,19 @@ export class Curfew extends Client {
   async #end(): Promise<void> {
     this.#worker.detach()
     // Workers hear it first, then callers get their last answers.
+    this.#members?.leave()
     this.#engine.sendAway()
     await this.#listening.close()
     try {
       await this.#engine.close()
     } finally {
+      await this.#members?.close()
       await this.#supervisor?.close()
     }
+  }
+
+  protected override storeJob(...[definition, store]: Parameters<Client['storeJob']>): Promise<StoredJob> {
+    return this.#members ? this.#members.store(definition, store) : store(definition)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -347,6 +373,29 @@ export class Curfew extends Client {
 /** The token is for its holder; the entry, which has only its hash, for `listen: { tokens }` of the managers. */
 export function createToken(role: Role, name?: string): { token: string; entry: TokenEntry } {
   return makeToken(role, new SystemRandomness(), name)
+}
+
+async function openMembers(
+  { service }: Engine,
+  worker: Worker,
+  {
+    store,
+    randomness,
+    ids,
+    logger,
+  }: { store: string; randomness: SystemRandomness; ids: IdSource; logger: Logger },
+): Promise<EmbeddedMembers> {
+  const { EmbeddedMembers: Members } = await import('./mapreduce/embedded-members.ts')
+  const file = fileOf(store)
+  return new Members({
+    ...{ worker, clock: new SystemClock(), chance: () => randomness.next(), ids, logger },
+    place: file === null ? null : { store: path.resolve(file), isFile: true },
+    isOver: async (jobId) => {
+      const view = await service.get(jobId)
+      return view && isEnded(view.status)
+    },
+    settled: async (jobId, signal) => (await service.settled(jobId, null, { signal })) !== null,
+  })
 }
 
 const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug']

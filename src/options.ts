@@ -14,6 +14,7 @@ import type { ListenOptions } from './listening.ts'
 import type { ConnectionOptions } from './wire/http-client.ts'
 import type { HttpOptions } from './worker/http-task.ts'
 import { register } from './worker/registry.ts'
+import type { OwnQueue } from './worker/worker.ts'
 
 export interface OpenOptions {
   /** A file name, `:memory:`, or `postgres://…`. */
@@ -53,6 +54,10 @@ export interface OpenOptions {
   listenAfter?: Duration
   /** Done before any deadline fires and any work starts: a new limit for work whose old one is over by now. */
   first?: (client: Client) => Promise<void>
+  /** Runs the map-reduces among the workflows of jobs that are submitted here: their commands run on this machine. */
+  mapreduce?: boolean
+  /** Tasks of queues that this process alone works on, beside the others and with slots of their own. */
+  ownQueues?: readonly OwnQueue[]
   /** For tests: a `VirtualClock` of `curfew/testing`. */
   clock?: Clock
   logger?: Logger
@@ -85,7 +90,8 @@ const RUN_OPTIONS = [
   ...['tasks', 'agents', 'workflows', 'http', 'turns', 'residents', 'concurrency', 'witness', 'logger'],
 ]
 const OPEN_OPTIONS = [
-  ...['store', ...RUN_OPTIONS, 'queues', 'workQueues', 'listen', 'listenAfter', 'first', 'clock'],
+  ...['store', ...RUN_OPTIONS, 'queues', 'workQueues', 'listen', 'listenAfter', 'first'],
+  ...['mapreduce', 'ownQueues', 'clock'],
 ]
 const WORK_OPTIONS = ['managers', 'token', 'tls', ...RUN_OPTIONS, 'queues', 'labels']
 const CONNECT_OPTIONS = ['token', 'tls', 'tasks', 'agents', 'workflows']
@@ -94,6 +100,8 @@ export function checkOptions(options: OpenOptions) {
   const what = 'Curfew.open'
   checkKeys(what, options, OPEN_OPTIONS)
   const { queues = {}, first } = options
+  if (options.mapreduce !== undefined && typeof options.mapreduce !== 'boolean')
+    throw invalid(`mapreduce must be true or false, got ${options.mapreduce}`)
   if (first !== undefined && typeof first !== 'function') throw invalid('first must be a function')
   const rows = Object.entries(queues).map(([name, queue]) => {
     checkName('queues: name', name)

@@ -4,15 +4,20 @@ import path from 'node:path'
 import { CurfewError } from '../core/errors.ts'
 import type { DefinitionKind } from '../definitions/definition-kind.ts'
 import { definitionKind } from '../definitions/definition-kind.ts'
+import { parseText } from '../definitions/definition-text.ts'
 import type { JobDefinition } from '../definitions/job.ts'
 import { validateJob } from '../definitions/job.ts'
 import type { MapreduceDefinition } from '../definitions/mapreduce.ts'
 import { validateMapreduce } from '../definitions/mapreduce.ts'
+import type { MapreduceOutline } from '../definitions/mapreduce-outline.ts'
+import { outlineValue } from '../definitions/mapreduce-outline.ts'
 import type { Problem } from '../definitions/problem.ts'
-import { DefinitionError } from '../definitions/problem.ts'
+import { DefinitionError, hasErrors } from '../definitions/problem.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { validateWorkflow } from '../definitions/workflow.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
+import type { MemberFile } from '../mapreduce/member-files.ts'
+import { readMemberFiles } from '../mapreduce/member-files.ts'
 import { usageError } from './exit-code.ts'
 import type { Io } from './io.ts'
 
@@ -25,6 +30,8 @@ export interface CheckedFile {
   /** Null when a problem is an error. */
   definition: GraphDefinition | MapreduceDefinition | null
   problems: readonly Problem[]
+  /** Of a job: the map-reduces among its workflows. */
+  members: readonly MemberFile[]
 }
 
 export interface CheckOptions {
@@ -48,11 +55,28 @@ export function checkText(
   const kind = definitionKind(text)
   if (kind === 'mapreduce') {
     const options = { file, env: io.env, ...(params && { params }) }
-    return { file, text, kind, ...validateMapreduce(text, options) }
+    return { file, text, kind, ...validateMapreduce(text, options), members: [] }
   }
   const options = { file, ...(registry && { registry }) }
-  const checked = kind === 'job' ? validateJob(text, options) : validateWorkflow(text, options)
-  return { file, text, kind, ...checked }
+  if (kind === 'workflow') return { file, text, kind, ...validateWorkflow(text, options), members: [] }
+  const { definition, problems: own } = validateJob(text, options)
+  if (!definition) return { file, text, kind, definition, problems: own, members: [] }
+  const { members, problems: others } = readMemberFiles(definition.model, io)
+  const problems = [...own, ...others]
+  return { file, text, kind, definition: hasErrors(problems) ? null : definition, problems, members }
+}
+
+/** The text of a job, with what was made of the map-reduces that it names. */
+export function textWithOutlines(
+  { text }: CheckedFile,
+  outline: (workflow: string) => MapreduceOutline | null,
+): string {
+  const job = parseText(text).root?.value as { workflows: { id: string }[] }
+  const workflows = job.workflows.map((one) => {
+    const made = outline(one.id)
+    return made ? { ...one, mapreduce: outlineValue(made) } : one
+  })
+  return JSON.stringify({ ...job, workflows })
 }
 
 export type ValidFile = CheckedFile & { definition: GraphDefinition | MapreduceDefinition }
@@ -77,6 +101,16 @@ export function refuseMapreduce(valid: ValidFile, what: string): GraphFile {
   throw new CurfewError('not_yet', `${file} is a map-reduce, which cannot be ${what}`, {
     hint: `curfew run ${file} runs it here; with --dry-run it prints what it would do.`,
     fields: { file },
+  })
+}
+
+/** For what leaves a job to others: its commands would have nowhere to run. */
+export function refuseMembers({ file, members: [first] }: CheckedFile, what: string): void {
+  if (!first) return
+  const message = `${file}: workflow ${first.id} is a map-reduce, and a job with one cannot be ${what}`
+  throw new CurfewError('not_yet', message, {
+    hint: `curfew run ${file} runs its commands here; with --manager URL it is led by that manager.`,
+    fields: { file, workflow: first.id },
   })
 }
 

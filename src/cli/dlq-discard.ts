@@ -6,7 +6,7 @@ import type { KeptRef } from '../mapreduce/kept-refs.ts'
 import { listKeptRefs, removeKeptRef } from '../mapreduce/kept-refs.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
-import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, itemsOf, openLetters, refuseJob } from './dlq-options.ts'
 import { withEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { runsOfLetter } from './known-runs.ts'
@@ -34,6 +34,7 @@ Exits 1 when there is no such dead letter, or when one is being retried; nothing
   return clientOptions(command).action((jobId: string, itemIds: string[], flags: DiscardFlags) => {
     const choice = { ...itemsOf(itemIds), ...errorTypeOf(flags) }
     return withEngine(io, flags, 'write', async ({ client }) => {
+      await refuseJob(client, jobId)
       const worked = flags.keepWork ? null : await workedOn(client, jobId, choice)
       const discarded = await client.deadLetters.discard(jobId, choice)
       const kept = worked ? await removeKept(io, jobId, worked) : []

@@ -5,7 +5,7 @@ import path from 'node:path'
 import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
-import { errorTypeOf, errorTypeOption, stateOf, stateOption } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, refuseJob, stateOf, stateOption } from './dlq-options.ts'
 import { withEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { letterDocument } from './letter-document.ts'
@@ -38,6 +38,7 @@ With --output and --json it prints { file, count }. Exits 0, also when there is 
       // Looking may begin again, elsewhere.
       const written = new Set<string>()
       await withEngine(io, flags, 'read', async ({ client }) => {
+        await refuseJob(client, jobId)
         for await (const letter of client.deadLetters.read(jobId, filter)) {
           if (written.has(letter.itemId) || io.outputClosed.aborted) continue
           const line = `${JSON.stringify(letterDocument(letter))}\n`

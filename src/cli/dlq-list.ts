@@ -4,7 +4,7 @@ import { MAX_PAGE } from '../core/limits.ts'
 import type { DeadLetterView } from '../curfew.ts'
 import { Colours } from './colours.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
-import { errorTypeOf, errorTypeOption, stateOf, stateOption } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, refuseJob, stateOf, stateOption } from './dlq-options.ts'
 import { withEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { clientOptions, wholeNumber } from './options.ts'
@@ -44,6 +44,7 @@ Exits 0, also when there is none.`,
       limit: limitOf(flags),
     }
     return withEngine(io, flags, 'read', async ({ client }) => {
+      await refuseJob(client, jobId)
       const letters: DeadLetterView[] = []
       let cursor = flags.cursor ?? null
       do {

@@ -1,7 +1,9 @@
 /** The options by which dead letters are chosen. */
 import type { Command } from 'commander'
+import type { Client } from '../client/client.ts'
 import type { DeadLetterError, DeadLetterState } from '../core/dead-letter.ts'
 import { DEAD_LETTER_ERRORS, DEAD_LETTER_STATES } from '../core/dead-letter.ts'
+import { CurfewError } from '../core/errors.ts'
 import type { DeadLetter, DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
 import type { Flags } from './options.ts'
 import { oneOf } from './options.ts'
@@ -43,4 +45,24 @@ export async function* openLetters(
 ): AsyncGenerator<DeadLetter> {
   for await (const letter of deadLetters.read(jobId, { state: 'open', ...(errorType && { errorType }) }))
     if (itemIds === undefined || itemIds.includes(letter.itemId)) yield letter
+}
+
+export function isJob(id: string): boolean {
+  return id.startsWith('j_')
+}
+
+/** A job may have several map-reduces, and each has its own. */
+export async function refuseJob(client: Client, id: string | undefined): Promise<void> {
+  if (id === undefined || !isJob(id)) return
+  const workflows = await client.job(id).workflows()
+  const runs = workflows.flatMap(({ kind, id: name, runId }) =>
+    kind === 'mapreduce' && runId !== null ? [`${runId} (${name})`] : [],
+  )
+  throw new CurfewError('is_a_job', `${id} is a job: dead letters are of the map-reduces in it`, {
+    hint:
+      runs.length > 0
+        ? `Name one of them: ${runs.join(', ')}`
+        : 'None of its workflows is one that has begun.',
+    fields: { id },
+  })
 }

@@ -7,7 +7,7 @@ import { SystemRandomness } from '../core/system-clock.ts'
 import type { DeadLetter, DeadLetterChoiceOptions, DeadLetters } from '../curfew.ts'
 import { addSettings, loadConfig } from './config.ts'
 import type { ChoiceFlags } from './dlq-options.ts'
-import { errorTypeOf, errorTypeOption, itemsOf, openLetters } from './dlq-options.ts'
+import { errorTypeOf, errorTypeOption, isJob, itemsOf, openLetters, refuseJob } from './dlq-options.ts'
 import { findEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { limitOf, refuseConcurrency } from './mapreduce-flags.ts'
@@ -47,12 +47,14 @@ Refused (exit 1) while another retry works on one of them. Otherwise it exits as
       if (flags.timeout !== undefined) limitOf(flags.timeout, '--timeout')
       const choice = { ...itemsOf(itemIds), ...errorTypeOf(flags) }
       const config = await loadConfig(io, 'run', flags)
-      checkRetry(io, jobId)
+      if (!isJob(jobId)) checkRetry(io, jobId)
       const retryId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
       const engine = await findEngine(io, config, 'write')
       const { deadLetters } = engine.client
-      const claim = async () =>
-        claimAll(deadLetters, jobId, retryId, await withItems(io, deadLetters, jobId, choice))
+      const claim = async () => {
+        await refuseJob(engine.client, jobId)
+        return claimAll(deadLetters, jobId, retryId, await withItems(io, deadLetters, jobId, choice))
+      }
       const letters = await claim().finally(() => engine.close())
       const json = flags.json === true
       await retryLetters(io, { jobId, letters, retryId, flags: { ...rest, ...maxParallel }, json })

@@ -1,5 +1,6 @@
 /** `curfew dlq show JOB ITEM`: everything there is to know about an item that was given up. */
 import { Command } from 'commander'
+import { refuseJob } from './dlq-options.ts'
 import { withEngine } from './find-engine.ts'
 import type { Io } from './io.ts'
 import { letterDocument } from './letter-document.ts'
@@ -26,6 +27,7 @@ Exits 0 whatever became of it, 1 when there is none.`,
     )
   return clientOptions(command).action((jobId: string, itemId: string, flags: Flags) =>
     withEngine(io, flags, 'read', async ({ client }) => {
+      await refuseJob(client, jobId)
       const letter = letterDocument(await client.deadLetters.get(jobId, itemId))
       if (flags.json) printJson(io, letter)
       else printLines(io, letterLines(io, letter))

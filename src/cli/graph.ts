@@ -1,6 +1,7 @@
 /** `curfew graph FILE`: a workflow, job or map-reduce as Mermaid text. */
 import { Command } from 'commander'
 import { jobGraph } from '../definitions/job-graph.ts'
+import { shapeOf } from '../definitions/mapreduce-outline.ts'
 import { graph } from '../definitions/workflow-graph.ts'
 import { mapreduceGraph } from '../graph/mapreduce-graph.ts'
 import type { ValidFile } from './definition-file.ts'
@@ -14,7 +15,10 @@ export function graphCommand(io: Io): Command {
   const command = new Command('graph')
     .description('Draw a workflow, job or map-reduce as Mermaid text, with its limits')
     .argument('<file>', 'YAML or JSON')
-    .option('--workflow <id>', 'of a job: this one of its workflows, when it is written in the file')
+    .option(
+      '--workflow <id>',
+      'of a job: this one of its workflows, when it is written in the file or a map-reduce',
+    )
     .addHelpText(
       'after',
       `
@@ -32,10 +36,12 @@ Examples:
   })
 }
 
-function draw({ file, kind, definition }: ValidFile, workflow: string | undefined): string {
+function draw({ file, kind, definition, members }: ValidFile, workflow: string | undefined): string {
   if (definition.kind !== 'job') {
     if (workflow !== undefined) throw usageError(`--workflow: ${file} is a ${kind}, not a job`)
-    return graph(definition.kind === 'workflow' ? definition : { model: mapreduceGraph(definition.model) })
+    return graph(
+      definition.kind === 'workflow' ? definition : { model: mapreduceGraph(shapeOf(definition.model)) },
+    )
   }
   if (workflow === undefined) return jobGraph(definition)
   const { workflows } = definition.model
@@ -46,6 +52,8 @@ function draw({ file, kind, definition }: ValidFile, workflow: string | undefine
       `It has ${workflows.map(({ id }) => id).join(', ')}.`,
     )
   }
+  const member = members.find(({ id }) => id === workflow)
+  if (member) return graph({ model: mapreduceGraph(shapeOf(member.model)) })
   if (!found.definition) {
     throw usageError(`--workflow: ${file} has only the name of ${workflow}: ${found.kind} ${found.name}`)
   }

@@ -40,6 +40,11 @@ export function summaryText(summary: MapreduceSummary, { colours }: { colours: C
   ]
 }
 
+/** Every item is done, or was skipped. */
+export function hasNoLetters({ deadLetters, lettersRefused }: MapreduceSummary): boolean {
+  return deadLetters === 0 && lettersRefused.length === 0
+}
+
 /** Of the same limit. */
 function timeoutLines(group: readonly TimeoutOfItem[], colours: Colours): string[] {
   const one = group[0]!

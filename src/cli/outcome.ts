@@ -3,8 +3,10 @@ import type { Client } from '../client/client.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { JobHandle, TaskView } from '../curfew.ts'
 import { Colours } from './colours.ts'
-import { exitCodeOf } from './exit-code.ts'
+import { EXIT, exitCodeOf } from './exit-code.ts'
 import type { Io } from './io.ts'
+import type { MapreduceSummary } from './mapreduce-snapshot.ts'
+import { hasNoLetters } from './mapreduce-summary.ts'
 import { oneLine } from './plain-text.ts'
 import { printJson, roughDuration } from './print.ts'
 import { printError } from './print-error.ts'
@@ -15,7 +17,7 @@ export async function printOutcome(
   io: Io,
   client: Client,
   id: string,
-  { json }: { json: boolean },
+  { json, mapreduces }: { json: boolean; mapreduces?: Record<string, MapreduceSummary> },
 ): Promise<void> {
   const handle = handleOf(client, id)
   const view = await handle.view()
@@ -23,10 +25,12 @@ export async function printOutcome(
   io.stderr.write(`${summaryText(io, view)}\n`)
   if (json) {
     const workflows = view.kind === 'job' ? await (handle as JobHandle).workflows() : null
-    printJson(io, { ...view, output, ...(workflows && { workflows }) })
+    printJson(io, { ...view, output, ...(workflows && { workflows }), ...(mapreduces && { mapreduces }) })
   } else if (error) printError(io, error, { json: false })
   else io.stdout.write(`${JSON.stringify(output, null, 2)}\n`)
   io.exitCode = exitCodeOf(view.status)
+  const isClean = Object.values(mapreduces ?? {}).every(hasNoLetters)
+  if (!isClean && io.exitCode === EXIT.completed) io.exitCode = EXIT.failed
 }
 
 async function resultOf(handle: {

@@ -9,6 +9,7 @@ import type { TaskStatus } from '../core/states.ts'
 import { isEnded } from '../core/states.ts'
 import type { TaskView } from '../curfew.ts'
 import type { Registry } from '../definitions/workflow-names.ts'
+import { memberRuns } from '../mapreduce/job-members.ts'
 import { RunFolder, runsFolder } from '../mapreduce/run-folder.ts'
 import type { Config } from './config.ts'
 import { addSettings, loadConfig } from './config.ts'
@@ -25,6 +26,7 @@ import { printJson, printLines } from './print.ts'
 import { workOnRun } from './run-mapreduce.ts'
 import { runToEnd } from './run-to-end.ts'
 import { handleOf } from './work-handle.ts'
+import { WorkedMembers } from './worked-members.ts'
 
 const OPEN: readonly TaskStatus[] = ['pending', 'running']
 
@@ -82,6 +84,7 @@ Exits as "curfew run" does.`,
           hint: `Its dead letters: curfew dlq list ${id}`,
         })
       }
+      refuseMember(folder)
       const where = placeOfRun(config, folder, place)
       setAgentTimeout(io, folder, flags.agentTimeout)
       return workOnRun(io, { config, place: where, folder, json, retryTimeouts, ...(first && { first }) })
@@ -89,13 +92,24 @@ Exits as "curfew run" does.`,
     if (flags.agentTimeout !== undefined || flags.retryTimeouts)
       throw usageError(`--agent-timeout and --retry-timeouts: ${id} is no map-reduce that can be resumed`)
     const definitions = await loadModules(config.settings.modules, io.cwd)
+    const [member] = memberRuns(runsFolder(io.env), ({ job }) => job === id)
+    const where =
+      member === undefined ? place : placeOfRun(config, RunFolder.look(runsFolder(io.env), member), place)
+    const members = member === undefined ? null : WorkedMembers.open(io, id, config)
     await runToEnd(io, {
-      ...{ config, place, definitions, json, cancelsOthers: false, ...(first && { first }) },
+      ...{ config, place: where, definitions, json, cancelsOthers: false, ...(first && { first }) },
+      ...(members && { members }),
       begin: async ({ client, via }) => {
-        const work = await handleOf(client, id).view()
+        const work = await handleOf(client, id)
+          .view()
+          .catch((error: CurfewError) => {
+            if (error.code === 'not_found') members?.neverStored()
+            throw error
+          })
         const { parked, status } = work
-        if (!isEnded(status)) await refuseWithoutFolder(io, client, id)
-        if (via === 'own' && 'isFile' in place && place.isFile)
+        members?.started()
+        if (!isEnded(status)) await refuseWithoutFolder(io, client, work, members)
+        if (via === 'own' && 'isFile' in where && where.isFile)
           await refuseWithoutCode(client, work, registryOf(definitions))
         if (parked !== null) await client.resume(id)
         return id
@@ -121,13 +135,41 @@ async function refuseWithoutCode(client: Client, work: TaskView, known: Required
 }
 
 /** What is left of a map-reduce in the store can be run by nobody. */
-async function refuseWithoutFolder(io: Io, client: Client, id: string): Promise<void> {
+async function refuseWithoutFolder(
+  io: Io,
+  client: Client,
+  { id, kind }: TaskView,
+  members: WorkedMembers | null,
+): Promise<void> {
+  const workflows = kind === 'job' ? await client.job(id).workflows() : []
+  const lost = workflows.find(
+    (one) => one.kind === 'mapreduce' && !isEnded(one.status) && !members?.has(one.id),
+  )
+  if (lost) {
+    const message = `the folder of workflow ${lost.id} of ${id}, a map-reduce, is not in ${runsFolder(io.env)}`
+    throw new CurfewError('unknown_run', message, {
+      hint: `On another machine or with another state folder it may be there. To end it: curfew cancel ${id} --workflow ${lost.id}`,
+      fields: { id, workflow: lost.id },
+    })
+  }
   const { tasks } = await client.list({ parent: id, limit: 1 })
   if (tasks[0]?.queue !== mapreduceQueue(id)) return
   const folder = path.join(runsFolder(io.env), id)
   throw new CurfewError('unknown_run', `the folder of ${id} is gone, and it cannot go on: ${folder}`, {
     hint: `On another machine or with another state folder it may be there. To end it: curfew cancel ${id}`,
     fields: { id, folder },
+  })
+}
+
+/** The job decides when it runs, and what follows. */
+function refuseMember(folder: RunFolder): void {
+  const { memberOf, jobId } = folder.record
+  if (memberOf === null) return
+  folder.unlock()
+  const { job, workflow } = memberOf
+  throw new CurfewError('in_a_job', `${jobId} is workflow ${workflow} of job ${job}`, {
+    hint: `It goes on with its job: curfew resume ${job}`,
+    fields: { jobId, job, workflow },
   })
 }
 

@@ -45,7 +45,7 @@ export async function retryLetters(
   // From where the first was started, and from what is there by now.
   const folder = RunFolder.create(runs, {
     ...{ ...record, jobId: retryId, model, base: null, overrides: [], retryOf: jobId, endedAt: null },
-    ...{ retrying: [], place: recordedPlace(place), isStarted: false },
+    ...{ memberOf: null, retrying: [], place: recordedPlace(place), isStarted: false },
   })
   folder.setItems(letters.map(itemOf))
   folder.setCaptures(first.captures())

@@ -6,7 +6,6 @@ import type { Client } from '../client/client.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Failure } from '../core/failure.ts'
 import { IdSource } from '../core/id.ts'
-import { MAX_CONCURRENCY } from '../core/limits.ts'
 import { SystemRandomness } from '../core/system-clock.ts'
 import type { TaskView, WorkerProcess } from '../curfew.ts'
 import { MAPREDUCE_FORMAT } from '../definitions/mapreduce-model.ts'
@@ -31,7 +30,7 @@ import { refuseConcurrency } from './mapreduce-flags.ts'
 import { snapshotOf, summarize } from './mapreduce-outcome.ts'
 import { checkPrograms } from './mapreduce-plan.ts'
 import type { MapreduceSummary } from './mapreduce-snapshot.ts'
-import { summaryText } from './mapreduce-summary.ts'
+import { hasNoLetters, summaryText } from './mapreduce-summary.ts'
 import type { Flags } from './options.ts'
 import { printJson } from './print.ts'
 import { planFolders } from './run-surroundings.ts'
@@ -66,7 +65,7 @@ export async function runMapreduce(io: Io, options: RunMapreduceOptions): Promis
   const jobId = new IdSource(new SystemRandomness()).next('w', io.clock.wall())
   const folder = RunFolder.create(runsFolder(io.env), {
     ...{ format: MAPREDUCE_FORMAT, jobId, file: checked.file, cwd: io.cwd, model, params, args },
-    ...{ useGit, base: null, overrides: [], retrying: [], retryOf: null, endedAt: null },
+    ...{ useGit, base: null, overrides: [], retrying: [], retryOf: null, endedAt: null, memberOf: null },
     ...{ place: recordedPlace(place), isStarted: false },
   })
   await workOnRun(io, { config, place, folder, json, retryTimeouts: false })
@@ -174,10 +173,8 @@ async function toItsEnd(
   },
 ): Promise<Ended | null> {
   const { config, place, display, heap, signal, times, first } = options
-  const definitions = { tasks: run.tasks(), agents: [], workflows: [], jobs: [] }
-  // One more for what is not an item; where there cannot be one more, that waits for an item to end.
-  const concurrency = Math.min(run.model.map.maxParallel + 1, MAX_CONCURRENCY)
-  const only = { queue: run.queue, concurrency }
+  const { tasks, ...only } = run.ownQueue
+  const definitions = { tasks, agents: [], workflows: [], jobs: [] }
   const { jobId } = run
   // Attached to whoever has the store, and then to the next that has it: what it runs goes on.
   let worker: WorkerProcess | null = null
@@ -286,9 +283,9 @@ function printSummary(io: Io, summary: MapreduceSummary, json: boolean): void {
   io.exitCode = exitCodeOf(summary)
 }
 
-function exitCodeOf({ status, deadLetters, lettersRefused }: MapreduceSummary): number {
-  const isClean = deadLetters === 0 && lettersRefused.length === 0
-  if (status === 'completed') return isClean ? EXIT.completed : EXIT.failed
+function exitCodeOf(summary: MapreduceSummary): number {
+  const { status } = summary
+  if (status === 'completed') return hasNoLetters(summary) ? EXIT.completed : EXIT.failed
   if (status === 'failed') return EXIT.failed
   return status === 'timed_out' ? EXIT.timedOut : EXIT.interrupted
 }

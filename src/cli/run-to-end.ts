@@ -21,6 +21,7 @@ import type { Definitions } from './load-modules.ts'
 import { storeLogger } from './logger.ts'
 import { printOutcome } from './outcome.ts'
 import { handleOf } from './work-handle.ts'
+import type { WorkedMembers } from './worked-members.ts'
 
 export interface RunToEnd {
   config: Config
@@ -38,6 +39,8 @@ export interface RunToEnd {
    * the store, one after the other.
    */
   first?: (client: Client) => Promise<void>
+  /** Of a job: the map-reduces among its workflows, whose commands run here. */
+  members?: WorkedMembers
 }
 
 const LISTEN_AFTER_MS = 500
@@ -49,23 +52,29 @@ const ATTACH_WITHIN_MS = 15_000
 export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
   const display = openDisplay(io, io.stderr)
   const interrupt = new Interrupt(io, display, options.cancelsOthers)
+  options.members?.shownOn(display)
   let id: string | null = null
   try {
     for (;;) {
       const engine = await openEngine(io, options)
+      let isLeft = false
       try {
         id = await runOn(io, engine, id, { ...options, display, interrupt })
         if (id === null) return
+        isLeft = true
       } catch (error) {
         if (!(await isLost(io, engine, error))) throw error
+        isLeft = true
       } finally {
         interrupt.forget()
+        if (!isLeft) await options.members?.detach()
         await engine.close()
       }
       display.note(`${engine.who} is gone.`)
     }
   } finally {
     interrupt.close()
+    await options.members?.close()
   }
 }
 
@@ -76,9 +85,10 @@ async function runOn(
   known: string | null,
   options: RunToEnd & { display: Display; interrupt: Interrupt },
 ): Promise<string | null> {
-  const { config, definitions, display, interrupt, json } = options
+  const { config, definitions, display, interrupt, json, members } = options
   const worker = await attachWorker(io, engine, config, definitions)
   try {
+    await members?.attach((own, only) => attachWorker(io, engine, config, own, { only }))
     const id = known ?? (await options.begin(engine))
     interrupt.of(engine, id)
     const parked = new AbortController()
@@ -90,16 +100,23 @@ async function runOn(
     const last = await follow(io, engine, id, { display, signal, onSeen })
     if (parked.signal.aborted && last) throw isParked(last)
     if (interrupt.left.aborted && !last?.settled) {
-      display.note(`It goes on: curfew watch ${id}`)
+      display.note(leftText(id, members !== undefined))
       io.exitCode = EXIT.interrupted
       return null
     }
     if (!last?.settled) return id
-    await printOutcome(io, engine.client, id, { json })
+    const mapreduces = await members?.end(engine.client)
+    await printOutcome(io, engine.client, id, { json, ...(mapreduces && { mapreduces }) })
     return null
   } finally {
     await worker?.close({ reports: !engine.gone.aborted })
   }
+}
+
+function leftText(id: string, hasMembers: boolean): string {
+  return hasMembers
+    ? `Its map-reduces stand still. To go on with them: curfew resume ${id}`
+    : `It goes on: curfew watch ${id}`
 }
 
 function isParked({ id, kind, name, parked }: TaskView): CurfewError {
@@ -118,7 +135,8 @@ export async function openEngine(
     definitions,
     only,
     first,
-  }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'only' | 'first'>,
+    members,
+  }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'only' | 'first' | 'members'>,
 ): Promise<Engine> {
   if ('managers' in place) return after(await connectManagers(io, place.managers, config), first)
   const { tasks, agents, workflows } = definitions
@@ -134,6 +152,7 @@ export async function openEngine(
     listenAfter: LISTEN_AFTER_MS,
     ...(only && { workQueues: [only.queue], concurrency: only.concurrency }),
     ...(first && { first }),
+    ...(members && { ownQueues: members.ownQueues }),
   }
   return onceFree(io, TAKE_WITHIN_MS, async () => {
     const found = await findProcess(io, place)

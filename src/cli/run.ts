@@ -6,8 +6,15 @@ import { SystemRandomness } from '../core/system-clock.ts'
 import { definitionKind } from '../definitions/definition-kind.ts'
 import { Colours } from './colours.ts'
 import { addSettings, loadConfig } from './config.ts'
-import type { MapreduceFile } from './definition-file.ts'
-import { checkText, definitionOf, isMapreduceFile, readTextFile, refuseForJob } from './definition-file.ts'
+import type { CheckedFile, MapreduceFile } from './definition-file.ts'
+import {
+  checkText,
+  definitionOf,
+  isMapreduceFile,
+  readTextFile,
+  refuseForJob,
+  textWithOutlines,
+} from './definition-file.ts'
 import { usageError } from './exit-code.ts'
 import type { Engine } from './find-engine.ts'
 import { placeOf } from './find-engine.ts'
@@ -22,8 +29,10 @@ import type { Flags } from './options.ts'
 import { checkDuration, jsonOption, readInput } from './options.ts'
 import { printJson, printLines } from './print.ts'
 import { runMapreduce } from './run-mapreduce.ts'
+import type { RunToEnd } from './run-to-end.ts'
 import { runToEnd } from './run-to-end.ts'
 import { problemLines } from './validate.ts'
+import { WorkedMembers } from './worked-members.ts'
 
 interface RunFlags extends Flags, MapreduceFlags {
   input?: string
@@ -67,8 +76,10 @@ Exits 0 completed, 1 failed or with items in the dead letters, 2 invalid definit
     const checked = definitionOf(checkText(io, file, text, { registry }))
     refuseForJob(checked, { input: flags.input, timeout: flags.timeout })
     const input = await readInput(io, flags.input)
+    const common = { config, place, definitions, json: flags.json === true, cancelsOthers: true }
+    if (checked.members.length > 0) return runWithMembers(io, checked, flags, common)
     await runToEnd(io, {
-      ...{ config, place, definitions, json: flags.json === true, cancelsOthers: true },
+      ...common,
       begin: async (engine) => {
         const key = flags.key ?? ownKey(io, engine)
         const { id, existing } = await engine.client.submitNamed({
@@ -82,6 +93,32 @@ Exits 0 completed, 1 failed or with items in the dead letters, 2 invalid definit
       },
     })
   }
+}
+
+/** A job with map-reduces: their commands run here, whoever has the store. */
+async function runWithMembers(
+  io: Io,
+  checked: CheckedFile,
+  flags: RunFlags,
+  common: Omit<RunToEnd, 'begin'>,
+): Promise<void> {
+  const { file, problems, members: files } = checked
+  if (flags.key !== undefined) {
+    const hint = 'curfew resume JOB goes on with one that was left.'
+    throw usageError(`--key: workflow ${files[0]?.id} of ${file} is a map-reduce`, hint)
+  }
+  for (const warning of problemLines(new Colours(io, io.stderr), problems)) io.stderr.write(`${warning}\n`)
+  const members = await WorkedMembers.create(io, files, common)
+  await runToEnd(io, {
+    ...{ ...common, members },
+    begin: async ({ client }) => {
+      const { requestId } = members
+      const definition = textWithOutlines(checked, (workflow) => members.outline(workflow))
+      const { id } = await client.submitNamed({ definition, requestId })
+      members.started()
+      return id
+    },
+  })
 }
 
 async function runMapreduceFile(io: Io, file: string, text: string, flags: RunFlags): Promise<void> {

@@ -4,7 +4,7 @@ import { CurfewError } from '../core/errors.ts'
 import type { Config } from './config.ts'
 import { joined, loadConfig } from './config.ts'
 import type { GraphFile } from './definition-file.ts'
-import { checkFile, definitionOf, refuseForJob, refuseMapreduce } from './definition-file.ts'
+import { checkFile, definitionOf, refuseForJob, refuseMapreduce, refuseMembers } from './definition-file.ts'
 import { openDisplay } from './display.ts'
 import { usageError } from './exit-code.ts'
 import type { Engine, StorePlace } from './find-engine.ts'
@@ -92,7 +92,9 @@ async function readWhat(io: Io, first: string, name: string | undefined): Promis
       'Write submit FILE, or submit task NAME, submit agent NAME, submit workflow NAME.',
     )
   }
-  return { file: refuseMapreduce(definitionOf(await checkFile(io, first)), 'submitted yet') }
+  const file = refuseMapreduce(definitionOf(await checkFile(io, first)), 'submitted yet')
+  refuseMembers(file, 'submitted yet')
+  return { file }
 }
 
 function checkFlags(what: What, { input, timeout, delay }: SubmitFlags): void {

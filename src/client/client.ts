@@ -96,6 +96,8 @@ export interface NamedWork {
   delay?: string
   traceparent?: string
   tracestate?: string
+  /** The same request again is answered with the same work. */
+  requestId?: string
 }
 
 const WHATS = ['definition', 'task', 'agent', 'workflow']
@@ -249,12 +251,21 @@ export class Client {
     const [unknown] = Object.keys(others)
     if (unknown !== undefined)
       throw new CurfewError('invalid_option', `submit: '${unknown}' is not an option; there are key, trace`)
-    const { model } = definition
-    const policy = withTrace('submit', jobPolicy(model), trace)
-    const start = jobStart(definition, this.#registry)
-    await this.#checkInputs(definition)
-    const { id, existing } = await this.#startRun(JOB, jobName(model), policy, start, key)
+    const policy = withTrace('submit', jobPolicy(definition.model), trace)
+    const { id, existing } = await this.storeJob(definition, async (job, given) => {
+      const start = jobStart(job, this.#registry)
+      await this.#checkInputs(job)
+      return this.#startRun(JOB, jobName(job.model), policy, start, key, given)
+    })
     return new JobHandle(this.#service, id, existing)
+  }
+
+  /** For an engine that makes something of a job before it is stored: then under an id that is known before. */
+  protected storeJob(
+    definition: JobDefinition,
+    store: (definition: JobDefinition, id?: string) => Promise<{ id: string; existing: boolean }>,
+  ): Promise<{ id: string; existing: boolean }> {
+    return store(definition)
   }
 
   async #checkInputs({ model, uses }: JobDefinition): Promise<void> {
@@ -322,7 +333,7 @@ export class Client {
    * engine and the workers attached to it.
    */
   async submitNamed(work: NamedWork): Promise<Submitted> {
-    const { input, key, timeout, delay, traceparent, tracestate, ...what } = work
+    const { input, key, timeout, delay, traceparent, tracestate, requestId, ...what } = work
     const given = Object.entries(what).filter(([, value]) => value !== undefined)
     const [first] = given
     if (given.length !== 1 || !first || !WHATS.includes(first[0]))
@@ -330,7 +341,7 @@ export class Client {
     return this.#service.submit({
       what: { [first[0]]: first[1] } as unknown as SubmitRequest['what'],
       ...{ input: input ?? null, key: key ?? null, timeout: timeout ?? null, delay: delay ?? null },
-      requestId: null,
+      requestId: requestId === undefined ? null : checkName('requestId', requestId),
       trace:
         traceparent === undefined ? null : { traceparent, ...(tracestate !== undefined && { tracestate }) },
     })

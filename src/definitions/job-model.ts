@@ -1,4 +1,5 @@
 /** A job as plain JSON data: what a definition in TypeScript or in a file becomes, and what is stored with a run. */
+import type { MapreduceOutline } from './mapreduce-outline.ts'
 import type { WorkflowModel } from './workflow-model.ts'
 
 export const WORK_TYPES = ['workflow', 'agent', 'mapreduce', 'task'] as const
@@ -17,6 +18,8 @@ export interface JobWorkflowModel {
   name: string
   /** A graph that was given whole, and need not be registered. */
   definition?: WorkflowModel
+  /** Of a map-reduce: what was made of its file by the process that runs it. */
+  outline?: MapreduceOutline
   input?: unknown
   dependsOn: string[]
   runIf: RunIf

@@ -6,6 +6,7 @@ import type { Field, Fields } from './definition-field.ts'
 import type { JobModel, JobWorkflowModel, WorkType } from './job-model.ts'
 import { DEFAULT_STUCK_AFTER_MS, RUN_IF, WORK_TYPES } from './job-model.ts'
 import { readJson } from './mapping-reader.ts'
+import { readMapreduceInput, readOutline } from './mapreduce-outline.ts'
 import { keepPlaces, Places } from './places.ts'
 import { didYouMean } from './problem.ts'
 import type { TaskDefinition } from './task.ts'
@@ -65,6 +66,7 @@ function readJobWorkflow(field: Field, uses: UsedDefinitions, registry: Registry
   const work = readWork(fields, uses, registry)
   const inputField = fields.get('input')
   const input = inputField ? readJson(inputField) : undefined
+  if (inputField && inputField.value !== null && work?.kind === 'mapreduce') readMapreduceInput(inputField)
   const dependsOn = readDependencies(fields.get('dependsOn'))
   const runIfField = fields.get('runIf')
   const runIf = runIfField?.oneOf(RUN_IF) ?? 'completed'
@@ -97,11 +99,9 @@ function readDependencies(field: Field | null): string[] {
   return names
 }
 
-function readWork(
-  fields: Fields,
-  uses: UsedDefinitions,
-  registry: Registry,
-): Pick<JobWorkflowModel, 'kind' | 'name' | 'definition'> | null {
+type Work = Pick<JobWorkflowModel, 'kind' | 'name' | 'definition' | 'outline'>
+
+function readWork(fields: Fields, uses: UsedDefinitions, registry: Registry): Work | null {
   const given = WORK_TYPES.flatMap((kind) => {
     const field = fields.get(kind)
     return field ? [{ kind, field }] : []
@@ -115,7 +115,7 @@ function readWork(
   }
   const { kind, field } = first
   if (typeof field.value === 'object' && field.value !== null) return readWhole(kind, field, uses, registry)
-  const name = field.name()
+  const name = kind === 'mapreduce' ? readFileName(field) : field.name()
   if (name === null) return null
   if (kind === 'workflow') checkName(field, kind, name, registry.workflows)
   else if (kind === 'agent') checkName(field, kind, name, registry.agents)
@@ -123,13 +123,20 @@ function readWork(
   return { kind, name }
 }
 
+/** As long as a path may be: it stands in no index. */
+function readFileName(field: Field): string | null {
+  const { value } = field
+  const isName =
+    typeof value === 'string' && value !== '' && !value.includes('\u0000') && value.isWellFormed()
+  return isName ? value : field.expected('the name of a file')
+}
+
 /** A definition made in TypeScript, or a graph written into the job. */
-function readWhole(
-  kind: WorkType,
-  field: Field,
-  uses: UsedDefinitions,
-  registry: Registry,
-): Pick<JobWorkflowModel, 'kind' | 'name' | 'definition'> | null {
+function readWhole(kind: WorkType, field: Field, uses: UsedDefinitions, registry: Registry): Work | null {
+  if (kind === 'mapreduce') {
+    const outline = readOutline(field)
+    return outline && { kind, name: outline.file ?? outline.name, outline }
+  }
   const value = field.value as { kind?: unknown; name?: unknown }
   const isMade =
     field.source.spelling === 'camel' && 'kind' in value && 'name' in value && !('nodes' in value)

@@ -81,6 +81,14 @@ workflows:
     ])
   })
 
+  test('the file of a map-reduce may be named by a path of any length', () => {
+    const file = `/${'folder/'.repeat(40)}files.yml`
+    expect(job({ workflows: [{ id: 'a', mapreduce: file }] }).model.workflows[0]).toMatchObject({
+      name: file,
+    })
+    expect(() => job({ workflows: [{ id: 'a', mapreduce: '' }] })).toThrow('must be the name of a file')
+  })
+
   test('one workflow, agent or task is a job of one', () => {
     expect(jobOf(resize, { n: 1 }).model.workflows).toEqual([
       { id: 'resize', kind: 'task', name: 'resize', input: { n: 1 }, dependsOn: [], runIf: 'completed' },

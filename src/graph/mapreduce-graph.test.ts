@@ -1,6 +1,7 @@
 // The graph of a map-reduce, run without anything around it.
 import { describe, expect, test } from 'vitest'
 import { loadMapreduce } from '../definitions/mapreduce.ts'
+import { shapeOf } from '../definitions/mapreduce-outline.ts'
 import { planWorkflow } from '../definitions/workflow-plan.ts'
 import { GraphMachine } from './fixtures/graph-machine.ts'
 import { mapreduceGraph } from './mapreduce-graph.ts'
@@ -15,7 +16,7 @@ map:
   agent_template:
     - shell: "true"
 ${more}`)
-  return new GraphMachine(planWorkflow(mapreduceGraph(model)))
+  return new GraphMachine(planWorkflow(mapreduceGraph(shapeOf(model))))
 }
 
 const ids = ['item-0', 'item-1', 'item-2']

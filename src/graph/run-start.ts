@@ -50,9 +50,10 @@ export function jobStart(definition: JobDefinition, registry: Registry): JobStar
   const problems = validateJobNames(model, known)
   if (problems.length) throw new DefinitionError(`job ${model.name ?? ''}`.trimEnd(), problems)
   const definitions = noDefinitions()
-  for (const { id, kind, name, definition: whole } of model.workflows) {
-    if (kind === 'mapreduce') throw notYet(id)
-    if (kind === 'task') addPolicy(definitions.tasks, kind, name, known.tasks)
+  for (const { id, kind, name, definition: whole, outline } of model.workflows) {
+    if (kind === 'mapreduce') {
+      if (!outline) throw notHere(id, name)
+    } else if (kind === 'task') addPolicy(definitions.tasks, kind, name, known.tasks)
     else if (kind === 'agent') addPolicy(definitions.agents, kind, name, known.agents)
     else if (whole) {
       definitions.workflows[name] ??= whole
@@ -148,6 +149,14 @@ function noShell(where: string): CurfewError {
   })
 }
 
-function notYet(id: string): CurfewError {
-  return new CurfewError('unknown_mapreduce', `${id}: mapreduce cannot be run yet`)
+/** Its commands run where they were asked for. */
+function notHere(id: string, file: string): CurfewError {
+  return new CurfewError(
+    'unknown_mapreduce',
+    `${id}: nobody here runs the commands of the map-reduce ${file}`,
+    {
+      hint: 'curfew run JOB runs the job, with its commands on that machine; so does submit() of an engine that a program opened with mapreduce: true.',
+      fields: { id, file },
+    },
+  )
 }

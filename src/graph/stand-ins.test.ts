@@ -2,6 +2,7 @@
 // a property in graph-properties.test.ts; here is what random graphs seldom come to.
 import { expect, test } from 'vitest'
 import { loadMapreduce } from '../definitions/mapreduce.ts'
+import { shapeOf } from '../definitions/mapreduce-outline.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { planWorkflow } from '../definitions/workflow-plan.ts'
 import { GraphHistory } from './fixtures/graph-history.ts'
@@ -44,7 +45,7 @@ map:
 
 test('of ten thousand items that have ended one branch, one token and one arrival are in memory', () => {
   const ids = Array.from({ length: 10_000 }, (_, i) => `item-${i}`)
-  const run = new GraphRun(planWorkflow(mapreduceGraph(mapreduce)), null, { forgets: true })
+  const run = new GraphRun(planWorkflow(mapreduceGraph(shapeOf(mapreduce))), null, { forgets: true })
   run.start()
   run.happen(completed(0, { ids }))
   for (const i of ids.slice(1).keys()) run.happen(completed(i + 1, { stop: null }))
@@ -54,7 +55,7 @@ test('of ten thousand items that have ended one branch, one token and one arriva
 })
 
 test('what is told of a token when the run is stopped is told of each that waits, with its own attempt', () => {
-  const graph = mapreduceGraph(mapreduce)
+  const graph = mapreduceGraph(shapeOf(mapreduce))
   const nodes = graph.nodes.map((node) => ({ ...node, onTimeout: 'retry' as const }))
   const ids = ['item-0', 'item-1', 'item-2', 'item-3']
   const done = { stop: null }

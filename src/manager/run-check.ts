@@ -6,10 +6,12 @@ import { CurfewError } from '../core/errors.ts'
 import { WORKFLOW } from '../core/own-work.ts'
 import type { JobModel } from '../definitions/job-model.ts'
 import { WORK_TYPES } from '../definitions/job-model.ts'
+import { isRunId } from '../definitions/mapreduce-outline.ts'
 import type { WorkflowModel } from '../definitions/workflow-model.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
 import { planWorkflow } from '../definitions/workflow-plan.ts'
 import { JobRun } from '../graph/job-run.ts'
+import { mapreduceStart } from '../graph/mapreduce-graph.ts'
 import { planOf } from '../graph/start-input.ts'
 
 /** `text`: JSON, checked as such. `below`: an agent has begun it. */
@@ -36,9 +38,11 @@ export function checkRunStart(name: string, text: string, at: string, { below = 
 }
 
 function checkJob(model: JobModel): void {
-  for (const { id, kind, name } of model.workflows) {
+  for (const { id, kind, name, outline } of model.workflows) {
     if (typeof id !== 'string' || typeof name !== 'string' || !WORK_TYPES.includes(kind))
       throw new Error(`a workflow has an id, a kind of ${WORK_TYPES.join(', ')}, and a name`)
+    if (outline && !isRunId(outline.runId)) throw new Error('the run of a map-reduce has an id')
+    if (outline) planWorkflow(mapreduceStart(outline).model)
   }
   new JobRun(model)
 }

@@ -76,7 +76,7 @@ async function verdictOn(
     throw error
   }
   const isHere = record.place !== null && JSON.stringify(record.place) === JSON.stringify(known.place)
-  const isOver = await known.isOver(jobId)
+  const isOver = await known.isOver(record.memberOf?.job ?? jobId)
   // A store that has no record of it has removed it, if it is that store.
   const hasEnded = isOver ?? (isHere && record.isStarted)
   if (!hasEnded && record.endedAt === null) return 'stays'
@@ -113,7 +113,8 @@ async function removeRun(
   return true
 }
 
-function foldersOf(runs: string): string[] {
+/** All there are. */
+export function foldersOf(runs: string): string[] {
   try {
     return readdirSync(runs)
   } catch (error) {

@@ -34,6 +34,7 @@ beforeEach(() => {
       args: '',
       overrides: [],
       retryOf: null,
+      memberOf: null,
       endedAt: null,
     },
     retrying: ['item-0'],

@@ -27,7 +27,7 @@ function begun(): MapreduceRun {
   const folder = RunFolder.create(repository.runs, {
     ...{ format: MAPREDUCE_FORMAT, jobId: 'w_1', file: null, place: null, isStarted: true },
     ...{ cwd: repository.top, useGit: true, base: null, model, params: {}, args: '', overrides: [] },
-    ...{ retryOf: null, endedAt: null, retrying: [] },
+    ...{ retryOf: null, memberOf: null, endedAt: null, retrying: [] },
   })
   folder.setItems([{ id: 'item-0', name: 'tea', item: 'tea' }])
   return new MapreduceRun({

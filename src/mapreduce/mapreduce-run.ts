@@ -6,14 +6,15 @@ import { realpathSync } from 'node:fs'
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
 import { HandlerError } from '../core/failure.ts'
+import { MAX_CONCURRENCY } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { mapreduceQueue } from '../core/own-work.ts'
 import { maxAttempts } from '../definitions/mapreduce-limits.ts'
 import type { MapreduceModel, Phase } from '../definitions/mapreduce-model.ts'
+import type { MapreduceOutline } from '../definitions/mapreduce-outline.ts'
+import { outlineOf } from '../definitions/mapreduce-outline.ts'
 import { renderArgument } from '../definitions/step-template.ts'
 import type { TaskContext } from '../definitions/task.ts'
-import type { TaskPolicy } from '../definitions/task-policy.ts'
-import { DEFAULT_POLICY } from '../definitions/task-policy.ts'
 import type { WorkflowDefinition } from '../definitions/workflow.ts'
 import { contentHash } from '../definitions/workflow-model.ts'
 import {
@@ -21,6 +22,7 @@ import {
   ITEMS_TASK,
   MAPREDUCE_TASKS,
   mapreduceGraph,
+  mapreducePolicies,
   PHASE_TASK,
   TALLY_TASK,
 } from '../graph/mapreduce-graph.ts'
@@ -28,6 +30,7 @@ import type { AttemptCommands, CommandTask } from '../worker/command-task.ts'
 import { childEnvironment } from '../worker/node-options.ts'
 import { prepareSupervisor } from '../worker/supervisor.ts'
 import { tracedEnvironment } from '../worker/traced-environment.ts'
+import type { OwnQueue } from '../worker/worker.ts'
 import { Git, REPOSITORY_VARIABLES } from './git.ts'
 import { workOnItem } from './item-work.ts'
 import { cleanItemFolder, findItemFolder } from './left-folders.ts'
@@ -35,6 +38,7 @@ import { LiveRun } from './live-run.ts'
 import { findItems, tally, workOnPhase } from './phase-work.ts'
 import { findRepository } from './repository.ts'
 import type { ItemAttempt, ItemResult, RunFolder } from './run-folder.ts'
+import { withSignsOfLife } from './signs-of-life.ts'
 import { ItemFolders } from './worktrees.ts'
 
 export { ITEM_TASK, MAPREDUCE_TASKS }
@@ -124,14 +128,23 @@ export class MapreduceRun {
     return this.folder.record.jobId
   }
 
+  /** What the store is told of it. */
+  get outline(): MapreduceOutline {
+    const { path: folder, record } = this.folder
+    return outlineOf(record.model, { runId: record.jobId, file: record.file, folder })
+  }
+
   /** Only whoever runs it takes its tasks. */
-  get queue(): string {
-    return mapreduceQueue(this.jobId)
+  get ownQueue(): OwnQueue & { tasks: CommandTask[] } {
+    const tasks = this.tasks()
+    // One more for what is not an item; where there cannot be one more, that waits for an item to end.
+    const concurrency = Math.min(this.model.map.maxParallel + 1, MAX_CONCURRENCY)
+    return { queue: mapreduceQueue(this.jobId), tasks, concurrency }
   }
 
   /** Its graph, with the tasks it is made of. */
   definition(): WorkflowDefinition {
-    const model = mapreduceGraph(this.model)
+    const model = mapreduceGraph(this.outline)
     const uses = { tasks: this.tasks(), agents: [], workflows: [] }
     return {
       ...{ kind: 'workflow', name: model.name, model, hash: contentHash(model), uses },
@@ -140,36 +153,28 @@ export class MapreduceRun {
   }
 
   tasks(): CommandTask[] {
-    const { map } = this.model
-    const tries = maxAttempts(map)
     return [
-      this.#task(ITEMS_TASK, {}, (_, attempt) => findItems(this, attempt)),
-      this.#task(TALLY_TASK, {}, (_, attempt) => tally(this, attempt)),
-      this.#task(PHASE_TASK, { retries: 1, onTimeout: 'retry' }, (input, attempt) =>
+      this.#task(ITEMS_TASK, (_, attempt) => findItems(this, attempt)),
+      this.#task(TALLY_TASK, (_, attempt) => tally(this, attempt)),
+      this.#task(PHASE_TASK, (input, attempt) =>
         workOnPhase(this, (input as { phase: Exclude<Phase, 'map'> }).phase, attempt),
       ),
-      // After one that the store had to stop, the next tells of it.
-      this.#task(ITEM_TASK, { retries: tries, onTimeout: 'retry' }, (input, attempt) =>
-        workOnItem(this, (input as { id: string }).id, attempt),
-      ),
+      this.#task(ITEM_TASK, (input, attempt) => workOnItem(this, (input as { id: string }).id, attempt)),
     ]
   }
 
   #task(
-    name: string,
-    policy: Partial<TaskPolicy>,
+    name: (typeof MAPREDUCE_TASKS)[number],
     run: (input: unknown, attempt: Attempt) => Promise<unknown>,
   ): CommandTask {
-    const backoff = { initialMs: 0, factor: 1, maxMs: 0, jitter: 0 }
     return {
       ...{ kind: 'task', name, work: 'shell', isolation: 'inline', commands: true, file: null, schema: null },
-      policy: {
-        ...DEFAULT_POLICY,
-        ...{ queue: this.queue, graceMs: this.model.map.graceMs, onTimeout: 'fail', backoff, ...policy },
-      },
+      policy: mapreducePolicies(this.outline)[name],
       run: async (input: never, context: TaskContext, commands?: AttemptCommands) => {
+        const own = commands as AttemptCommands
+        const inJob = this.folder.record.memberOf !== null
         try {
-          return await run(input, { context, commands: commands as AttemptCommands })
+          return await run(input, { context, commands: inJob ? withSignsOfLife(own, context) : own })
         } catch (error) {
           throw error instanceof HandlerError || context.signal.aborted ? error : final(error)
         }

@@ -41,7 +41,7 @@ map:
   const folder = RunFolder.create(runs, {
     ...{ format: MAPREDUCE_FORMAT, jobId: 'w_1', file: null, place: null, isStarted: true, cwd: runs },
     ...{ useGit: false, base: null, model, params: {}, args: null, overrides: [], retrying: [] },
-    ...{ retryOf: null, endedAt: null },
+    ...{ retryOf: null, memberOf: null, endedAt: null },
   })
   folder.setItems([{ id: 'item-0', name: 'tea', item: { n: 1 } }])
   const told = { changed: silent, note: silent, print: silent }

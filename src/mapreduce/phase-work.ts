@@ -164,11 +164,12 @@ export async function tally(
   return { ids, counts }
 }
 
+/** The last of them says what came of the run. */
 export async function workOnPhase(
   run: MapreduceRun,
   phase: Exclude<Phase, 'map'>,
   attempt: Attempt,
-): Promise<null> {
+): Promise<{ counts: ItemCounts }> {
   const { live, clock } = run
   live.phaseBegins(phase, clock.wall())
   const overruled = overruledLimit(attempt.context.previousDetails)
@@ -183,7 +184,7 @@ export async function workOnPhase(
   if (end.type === 'stopped' || attempt.context.signal.aborted) throw attempt.context.signal.reason
   await attempt.commands.endLeft()
   live.phaseEnds(phase, end.type === 'completed' ? 'done' : 'failed', clock.wall())
-  if (end.type === 'completed') return null
+  if (end.type === 'completed') return { counts: live.counts() }
   const { message, stdout, stderr } = end.type === 'failed' ? end.failure : end.timeout
   const code = end.type === 'failed' ? end.failure.code : 'phase_timed_out'
   throw failed(code, `${phase}: ${message}`, { stdout: stdout.slice(-2_048), stderr: stderr.slice(-2_048) })

@@ -9,7 +9,7 @@ import type { RunRecord } from './run-folder.ts'
 import { RunFolder } from './run-folder.ts'
 
 const JOB = 'w_1'
-const RECORD = { format: MAPREDUCE_FORMAT, jobId: JOB, endedAt: null } as RunRecord
+const RECORD = { format: MAPREDUCE_FORMAT, jobId: JOB, memberOf: null, endedAt: null } as RunRecord
 const CONTENDER = path.join(import.meta.dirname, 'fixtures/contending-process.ts')
 
 let state: string

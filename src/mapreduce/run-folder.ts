@@ -51,6 +51,8 @@ export interface RunRecord {
   retrying: string[]
   /** Of a retry: the run whose dead letters it works on. */
   retryOf: string | null
+  /** Of one among the workflows of a job. */
+  memberOf: { job: string; workflow: string } | null
   /** It is kept for its dead letters alone. */
   endedAt: number | null
 }
@@ -178,6 +180,8 @@ export class RunFolder {
       const message = `${jobId} was started by another version of curfew (format ${record.format})`
       throw new CurfewError('unknown_format', message)
     }
+    // What is from before there were any has none.
+    record.memberOf ??= null
     return new RunFolder(folder, record)
   }
 
@@ -302,7 +306,8 @@ export class RunFolder {
     const turn = this.#takeTurn()
     try {
       const holder = holderOf(path.join(this.path, LOCK))
-      if (holder && isAlive(holder.pid, holder.startTime)) throw inUse(this.record.jobId, holder.pid)
+      const { memberOf, jobId } = this.record
+      if (holder && isAlive(holder.pid, holder.startTime)) throw inUse(memberOf?.job ?? jobId, holder.pid)
       this.#write(LOCK, { pid: process.pid, startTime: startTimeOf(process.pid) })
       this.#isLocked = true
     } finally {

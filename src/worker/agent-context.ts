@@ -45,6 +45,8 @@ export interface InnerContext extends AgentContext {
     policy: TaskPolicy
     title: string
     reserveMs?: number | null
+    /** Where others know it already. */
+    id?: string
   }): WorkHandle
   /** Stands among the agent's events; once, however often it is replayed. */
   record(event: { type: string }): void
@@ -113,6 +115,7 @@ export function createAgentContext(
       title?: string
       reserveMs?: number | null
     },
+    given?: string,
   ): WorkHandle => {
     const { name, schema = null } = definition
     if (schema) checkInputNow(kind, name, schema, input)
@@ -121,7 +124,7 @@ export function createAgentContext(
     const text = isStart ? encodeStart(input as WorkflowStart, what) : encodeJson(input, what)
     let id = ''
     const { no, id: recorded } = run.addStep<'task' | 'agent'>((no) => {
-      id = run.newId(idPrefix({ kind, name }))
+      id = given ?? run.newId(idPrefix({ kind, name }))
       return { no, kind, id, name, input: text, policy, ...rest }
     })
     return run.stepHandle(no, { kind, name, id: recorded ?? id }) as unknown as WorkHandle
@@ -237,8 +240,8 @@ export function createAgentContext(
       return step
     },
     cancel,
-    begin({ kind, name, input, policy, ...place }: Parameters<InnerContext['begin']>[0]) {
-      return work(kind, { name }, input, policy, { start: { delayMs: 0 }, detached: false, ...place })
+    begin({ kind, name, input, policy, id, ...place }: Parameters<InnerContext['begin']>[0]) {
+      return work(kind, { name }, input, policy, { start: { delayMs: 0 }, detached: false, ...place }, id)
     },
     stuck(ms: number) {
       const { no } = run.addStep<'stuck'>((no) => ({ no, kind: 'stuck', ms }))

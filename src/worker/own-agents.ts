@@ -17,6 +17,7 @@ import { GraphRun } from '../graph/graph-run.ts'
 import type { GraphCommand, WorkEnd } from '../graph/graph-types.ts'
 import type { JobCommand, Member } from '../graph/job-run.ts'
 import { CANCEL_MEMBER, JobRun } from '../graph/job-run.ts'
+import { mapreduceStart } from '../graph/mapreduce-graph.ts'
 import { workflowPolicy } from '../graph/run-policy.ts'
 import type { JobStart, RunDefinitions, WorkflowStart } from '../graph/start-input.ts'
 import { childDefinitions, planOf } from '../graph/start-input.ts'
@@ -270,7 +271,7 @@ function runJob(start: JobStart, context: InnerContext): Promise<unknown> {
 }
 
 function beginMember(start: JobStart, { model }: Member, context: InnerContext): WorkHandle {
-  const { id: title, kind, name, input = null, definition } = model
+  const { id: title, kind, name, input = null, definition, outline } = model
   const { definitions } = start
   if (kind === 'task') {
     const policy = policyIn(definitions.tasks, kind, name, model)
@@ -279,6 +280,11 @@ function beginMember(start: JobStart, { model }: Member, context: InnerContext):
   if (kind === 'agent') {
     const policy = policyIn(definitions.agents, kind, name, model)
     return context.begin({ kind, name, input, policy, title })
+  }
+  if (outline) {
+    const run = mapreduceStart(outline)
+    const policy = workflowPolicy(run.model, run.model.timeoutMs)
+    return context.begin({ kind: 'agent', name: WORKFLOW, input: run, policy, title, id: outline.runId })
   }
   const workflow = definition ?? definitions.workflows[name]
   if (!workflow) throw unknown(kind, name, model)

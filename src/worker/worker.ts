@@ -50,10 +50,19 @@ export interface WorkerOptions {
   processes: ProcessEnvironment | null
 }
 
+/** Tasks of one queue that this process alone has the code of, with slots of their own. */
+export interface OwnQueue {
+  queue: string
+  tasks: readonly TaskDefinition[]
+  concurrency: number
+}
+
 export class Worker {
   readonly #options: WorkerOptions
   readonly #host: AttemptHost
   readonly #tasks: Map<string, TaskDefinition>
+  readonly #ownQueues = new Map<string, { own: OwnQueue; session: WorkerSession | null }>()
+  #manager: ManagerPort | null = null
   readonly #attempts = new AttemptMap<WorkerAttempt>()
   #session: WorkerSession | null = null
   readonly #outbox: Outbox<Report, ReportAnswer>
@@ -93,6 +102,29 @@ export class Worker {
       { held: () => this.#held(), stopAll: (reason) => this.stopAll(reason) },
     )
     this.#agents.attach(this.#session)
+    this.#manager = manager
+    for (const { own } of this.#ownQueues.values()) this.takeQueue(own)
+  }
+
+  /** For a manager in this process: each queue has a session of its own, whose tasks may be named as those of others. */
+  takeQueue(own: OwnQueue): void {
+    const { queue, tasks, concurrency } = own
+    const { workerId } = this.#options
+    const session = this.#manager?.attach(
+      {
+        ...{ workerId: `${workerId}/${queue}`, names: tasks.map(({ name }) => name), queues: [queue] },
+        ...{ concurrency, agents: [], turns: 0 },
+      },
+      (message) => this.#receive(message),
+      { held: () => ({ attempts: [], turns: [] }), stopAll: () => undefined },
+    )
+    this.#ownQueues.set(queue, { own, session: session ?? null })
+  }
+
+  /** Nothing of it will come any more. */
+  leaveQueue(queue: string): void {
+    this.#ownQueues.get(queue)?.session?.detach()
+    this.#ownQueues.delete(queue)
   }
 
   #held(): ReturnType<AttachedWorker['held']> {
@@ -156,6 +188,8 @@ export class Worker {
   detach(): void {
     this.#session?.detach()
     this.#session = null
+    this.#manager = null
+    for (const { session } of this.#ownQueues.values()) session?.detach()
   }
 
   #receive(message: DownMessage): void {
@@ -182,10 +216,11 @@ export class Worker {
   }
 
   #startHandler(assignment: Assignment, callbacks: AttemptCallbacks & NoteCallback): RunningAttempt {
-    const definition = this.#tasks.get(assignment.name)
+    const { name, queue } = assignment
+    const own = this.#ownQueues.get(queue)?.own.tasks.find((task) => task.name === name)
+    const definition = own ?? this.#tasks.get(name)
     const { processes } = this.#options
-    if (!definition)
-      throw new Error(`curfew: assigned ${assignment.name}, which this worker did not announce`)
+    if (!definition) throw new Error(`curfew: assigned ${name}, which this worker did not announce`)
     if (definition.isolation === 'process' && processes) {
       return startProcessAttempt(definition, assignment, callbacks, processes)
     }
