@@ -68,7 +68,7 @@ onEachStore(
       const work = task({ name: 'work', run: () => 1 })
       const first = await world.open()
       const handle = await first.schedule(work)
-      await world.sql(`update curfew.tasks set input = '{'`)
+      for (const table of ['tasks', 'light_ready']) await world.sql(`update curfew.${table} set input = '{'`)
       const curfew = await world.open({ tasks: [work] })
       await world.runFor(3)
       expect(await curfew.task(handle.id).view()).toMatchObject({

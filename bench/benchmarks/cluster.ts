@@ -13,7 +13,7 @@ import { countPostgresCpu } from '../process-usage.ts'
 
 const WORKERS = 2
 /** Tasks that a worker has at a time. */
-const CONCURRENCY = 500
+const CONCURRENCY = 2000
 const WARM_UP = 20_000
 /** As many as graphile-worker's own performance test has. */
 const STORED = 200_000

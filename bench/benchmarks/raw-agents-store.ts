@@ -60,13 +60,13 @@ function postgresLane(client: Client, taskName: string): RawAgents {
       select u.id, u.parent_id, u.parent_id, $3, $4, ${shared(6)}
       from unnest($1::text[], $2::text[]) as u (id, parent_id))
     update curfew.tasks set ${WAITING}, waits = $5 where id = any ($2::text[]) and live = 1`
-  const claim = `update curfew.tasks set ${STARTED}, held = 1, token = $2, node_id = $3, started_at = $4
+  const claim = `update curfew.tasks set ${STARTED}, holder = $3, token = $2, node_id = $3, started_at = $4
     where ctid = any (array(
       select ctid from curfew.tasks where ready = 1 and queue = 'default' and name = $1
       order by priority, id limit 500 for update skip locked))
     returning id, token, input, policy, attempt, step, parent_id as "parentId"`
   const resume = `with ended as (
-      update curfew.tasks t set ${ENDED}, held = 0, output = 'null', result_seq = $4, ended_at = $5, settled_at = $5
+      update curfew.tasks t set ${ENDED}, holder = null, output = 'null', result_seq = $4, ended_at = $5, settled_at = $5
       from unnest($1::text[], $2::text[]) as u (id, token)
       where t.id = u.id and t.token = u.token and t.status = 'running')
     update curfew.tasks set ${NEXT_TURN}, token = $6, waits = $7 where id = any ($3::text[]) and live = 0`

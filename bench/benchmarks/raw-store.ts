@@ -36,6 +36,7 @@ function idSource(): () => string[] {
   return () => Array.from({ length: BATCH }, () => `t_${String(next++).padStart(26, '0')}`)
 }
 
+/** SQLite. */
 const CLAIMABLE = `ready = 1 and queue = 'default' and name = 'noop' order by priority, id limit ${BATCH}`
 export const STARTED = `status = 'running', ready = 0, live = 1, attempt = 1, started_seq = 2, seq = 2`
 export const ENDED = `status = 'completed', live = 0, ended_seq = 3, seq = 3`
@@ -49,31 +50,41 @@ export async function openRawPostgres(url: string): Promise<RawStore> {
   const [inserter, claimer, ender] = await Promise.all([connect(), connect(), connect()])
   await createTables(inserter)
   const nextIds = idSource()
-  const insert = `insert into curfew.tasks (id, input, ${COLUMNS})
-    select u.id, u.input, ${TYPES.map((type, i) => `$${i + 3}::${type}`).join()}
-    from unnest($1::text[], $2::text[]) as u (id, input)`
-  const claim = `update curfew.tasks
-    set ${STARTED}, held = 1, token = gen_random_uuid()::text, node_id = $1, started_at = $2
-    where ctid = any (array(select ctid from curfew.tasks where ${CLAIMABLE} for update skip locked))
-    returning id, token, input, policy, attempt`
+  let claims = 0
+  const given = TYPES.map((type, i) => `$${i + 3}::${type}`)
+  const start = given[8]
+  const insert = `with u as materialized (select * from unnest($1::text[], $2::text[]) as u (id, input)),
+    waits as (insert into curfew.light_ready (id, input, name, queue, priority, start_at)
+      select u.id, u.input, ${given[0]}, ${given[1]}, ${given[2]}, ${start} from u)
+    insert into curfew.tasks (id, input, light, ${COLUMNS}) select u.id, u.input, 1, ${given.join()} from u`
+  const claim = `with taken as materialized (delete from curfew.light_ready where ctid = any (array(
+      select ctid from curfew.light_ready where queue = 'default' and name = 'noop'
+      order by priority, id limit ${BATCH} for update skip locked)) returning *),
+    claimed as (insert into curfew.light_claims
+      select $3, 'default', $1, $2, array_agg(id) from taken having count(*) > 0)
+    select id, $3 as token, input, policy from taken`
   // The lateral lock cannot be flattened into a join, so no statistics make the planner scan the table.
   const end = `with ended as materialized (
-      select l.ctid as place, u.output
+      select l.ctid as place, u.token, u.output
       from unnest($1::text[], $2::text[], $3::text[]) as u (id, token, output)
-      cross join lateral (
-        select t.ctid from curfew.tasks t
-        where t.id = u.id and t.token = u.token and t.status = 'running' for update) l)
-    update curfew.tasks t set ${ENDED}, held = 0, output = ended.output, ended_at = $4, settled_at = $4
+      cross join lateral (select t.ctid from curfew.tasks t where t.id = u.id and t.light = 1 for update) l)
+    update curfew.tasks t set ${ENDED}, light = 0, attempt = 1, started_seq = 2, started_at = $4, node_id = $5,
+      token = ended.token, output = ended.output, ended_at = $4, settled_at = $4
     from ended where t.ctid = ended.place`
+  const forget = 'delete from curfew.light_claims where token = $1'
   return {
     insert: async () => {
       const ids = nextIds()
-      await inserter.query(insert, [ids, ids.map((_, n) => String(n)), ...sharedValues()])
+      await inserter.query(insert, [ids, ids.map((_, n) => String(n)), ...sharedValues('noop', 0)])
     },
-    claim: async () => (await claimer.query<Claimed>(claim, [NODE, Date.now()])).rows,
+    claim: async () => (await claimer.query<Claimed>(claim, [NODE, Date.now(), `a_${++claims}`])).rows,
     end: async (claimed) => {
       const ids = claimed.map(({ id }) => id)
-      await ender.query(end, [ids, claimed.map(({ token }) => token), ids.map(() => 'null'), Date.now()])
+      const tokens = claimed.map(({ token }) => token)
+      await ender.query('begin')
+      await ender.query(end, [ids, tokens, ids.map(() => 'null'), Date.now(), NODE])
+      await ender.query(forget, [tokens[0]])
+      await ender.query('commit')
     },
     close: async () => {
       await Promise.all([inserter.end(), claimer.end(), ender.end()])

@@ -28,7 +28,10 @@ export const curfewCluster: ClusterContender = {
       close: () => client.close(),
     }
   },
-  // By the indexes of what may start and of what runs: the table keeps what has ended.
+  // By what tells of work that waits or runs: the table keeps what has ended.
   unfinished: `select ((select count(*) from curfew.tasks where ready = 1)
-    + (select count(*) from curfew.tasks where held = 1))::int`,
+    + (select count(*) from curfew.tasks where holder is not null)
+    + (select count(*) from curfew.light_ready)
+    + (select count(*) from curfew.light_claims c cross join unnest(c.ids) as m (id)
+      join curfew.tasks t on t.id = m.id and t.light = 1))::int`,
 }

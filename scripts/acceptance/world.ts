@@ -108,7 +108,7 @@ export class World {
   async dispose(): Promise<void> {
     for (const curfew of [...this.#engines.keys()].reverse()) await this.close(curfew)
     if (this.kind !== 'postgres') return
-    const wrong = await this.sql(`select id from curfew.tasks where ${HELD_WRONGLY}`)
+    const wrong = await this.sql(`select id from curfew.tasks where ${HELD_WRONGLY.postgres}`)
     if (wrong.length) throw new Error(`held is not what live says: ${JSON.stringify(wrong)}`)
   }
 }
@@ -131,7 +131,8 @@ async function emptyDatabase(): Promise<string> {
     const url = await database
     await query(
       url,
-      'truncate curfew.tasks, curfew.journal, curfew.signals, curfew.attempts, curfew.events, curfew.nodes, curfew.queues',
+      `truncate curfew.tasks, curfew.light_ready, curfew.light_claims, curfew.journal, curfew.signals, curfew.attempts,
+        curfew.events, curfew.nodes, curfew.queues`,
     )
     await query(url, `delete from curfew.meta where key <> 'schema_version'`)
     return url

@@ -2,6 +2,8 @@
 
 /** A batch of the funnel: larger ones hold locks, and so deadlines, for too long. */
 export const MAX_BATCH_ROWS = 500
+/** The same on PostgreSQL, which does the work elsewhere: what a transaction costs by itself is a thousandth each. */
+export const MAX_SHARED_BATCH_ROWS = 1_000
 export const MAX_BATCH_BYTES = 4 * 1024 * 1024
 /** Rows a bulk command may carry, for the same reason. */
 export const MAX_BULK_ROWS = 500
@@ -9,8 +11,6 @@ export const MAX_BULK_ROWS = 500
 export const MAX_WAITING_COMMANDS = 50_000
 /** Deadlines fired in one transaction. */
 export const MAX_FIRED = 500
-/** Tasks claimed in one transaction. */
-export const MAX_CLAIMED = 500
 /** An input, output or progress details: what a row can carry without slowing its neighbours. */
 export const MAX_PAYLOAD_BYTES = 1024 * 1024
 export const MAX_DETAILS_BYTES = 64 * 1024

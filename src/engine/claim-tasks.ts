@@ -12,16 +12,16 @@ export function* claimTasks(
 ): Work<ClaimedTask[]> {
   const { token, names, after } = wish
   const claimed: ClaimedTask[] = []
-  const claim = (queues: readonly string[], limit: number) =>
-    statements.hot.claimTasks({ now, nodeId, token, queues, names, limit, after })
-  if (wish.queues.length) claimed.push(...(yield* run(claim(wish.queues, wish.slots))))
+  const claim = (queues: readonly string[], limit: number, counted: boolean) =>
+    statements.hot.claimTasks({ now, nodeId, token, queues, names, limit, after, counted })
+  if (wish.queues.length) claimed.push(...(yield* claim(wish.queues, wish.slots, false)))
   for (const queue of wish.limitedQueues) {
     const free = wish.slots - claimed.length
     if (free <= 0) break
     const [row] = yield* run(statements.lockQueue(queue))
     const [live] = yield* run(statements.liveCount(queue))
     const limit = Math.min(free, (row?.concurrency ?? Infinity) - (live?.count ?? 0))
-    if (limit > 0) claimed.push(...(yield* run(claim([queue], limit))))
+    if (limit > 0) claimed.push(...(yield* claim([queue], limit, true)))
   }
   return claimed
 }

@@ -5,7 +5,7 @@ import { Funnel } from './funnel.ts'
 test('whoever asked is answered also when telling the others fails', async () => {
   const errors: object[] = []
   const funnel = new Funnel<number, number, null>({
-    ...{ clock: new SystemClock(), randomness: new SystemRandomness(), lanes: 1 },
+    ...{ clock: new SystemClock(), randomness: new SystemRandomness(), lanes: 1, batchRows: 500 },
     logger: { debug() {}, info() {}, warn() {}, error: (fields: object) => errors.push(fields) },
     commit: async (commands) => ({ answers: commands.map((command) => command * 2), committed: null }),
     committed: () => {

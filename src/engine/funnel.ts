@@ -6,7 +6,7 @@
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_BATCH_BYTES, MAX_BATCH_ROWS, MAX_WAITING_COMMANDS } from '../core/limits.ts'
+import { MAX_BATCH_BYTES, MAX_WAITING_COMMANDS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { StoreError } from '../store/store-error.ts'
 
@@ -37,6 +37,8 @@ export interface FunnelOptions<Command, Answer, Committed> {
   logger: Logger
   /** Transactions at a time; more than one lets the engine work while the database does. */
   lanes: number
+  /** In one transaction at most. */
+  batchRows: number
   /** One transaction. `first`: not a part of a halved batch. */
   commit(commands: readonly Command[], first: boolean): Promise<Batch<Answer, Committed>>
   committed(committed: Committed): void
@@ -62,7 +64,7 @@ interface Entry<Command, Answer> {
  * So many rows must wait before one more transaction is opened, by how many there are: one costs as much as some dozens
  * of rows, so few are better together. Two keep the database busy while this process works; a third is for a rush.
  */
-const WORTH_A_LANE = [1, 64, MAX_BATCH_ROWS * 0.8]
+const WORTH_A_LANE = [1, 64, 400]
 
 /** The part of a batch that callers have while reports could fill it. */
 const CALLERS_SHARE = 0.2
@@ -176,7 +178,7 @@ export class Funnel<Command, Answer, Committed> {
 
   /** Whether there is enough to do for one more beside so many others. */
   #isWorthALane(others: number): boolean {
-    const enough = WORTH_A_LANE[others] ?? MAX_BATCH_ROWS
+    const enough = WORTH_A_LANE[others] ?? this.#options.batchRows
     return this.#rows >= enough || this.#rows + this.#options.wanted() >= enough
   }
 
@@ -188,7 +190,7 @@ export class Funnel<Command, Answer, Committed> {
 
   /** The oldest that wait. */
   #take(): Entry<Command, Answer>[] {
-    const most = MAX_BATCH_ROWS
+    const most = this.#options.batchRows
     const taken: Entry<Command, Answer>[] = []
     let bytes = 0
     let rows = 0

@@ -1,5 +1,8 @@
 /** Work that the process which stores it starts in the same transaction: it is written once, as running. */
-import type { ClaimedTask, NewRow, Started } from '../store/hot-statements.ts'
+import type { ClaimedTask, NewRow, Started, StartedLight } from '../store/hot-statements.ts'
+import type { LightStatements } from '../store/postgres/postgres-light.ts'
+import type { Work } from '../store/statement.ts'
+import { start } from '../store/statement.ts'
 import type { ClaimWish } from './command.ts'
 
 export class Starter {
@@ -8,10 +11,12 @@ export class Starter {
   readonly #wish: ClaimWish | null
   readonly #nodeId: string
   readonly #now: number
+  readonly #light: LightStatements | null
 
-  constructor(wish: ClaimWish | null, nodeId: string, now: number) {
+  constructor(wish: ClaimWish | null, nodeId: string, now: number, light: LightStatements | null) {
     // Where older work may wait, it comes first: then everything goes through the claim.
     this.#wish = wish?.look ? null : wish
+    this.#light = light
     this.#nodeId = nodeId
     this.#now = now
   }
@@ -35,6 +40,7 @@ export class Starter {
     if (!mayStart) return row
     const after = (ms: number | null) => (ms === null ? null : now + ms)
     const first = Math.min(row.dueAt ?? Infinity, after(row.firstDueMs) ?? Infinity)
+    const isLight = this.#light?.mayStart(row) ?? false
     const started: Started<NewRow> = {
       ...row,
       status: 'running',
@@ -51,12 +57,19 @@ export class Starter {
       seq: 2,
       startedSeq: 2,
     }
-    this.claimed.push(claimedOf(started))
-    return started
+    this.claimed.push(claimedOf(started, isLight ? 1 : 0))
+    return isLight ? ({ ...row, ready: 0, light: 1 } as StartedLight) : started
+  }
+
+  /** The claim of those whose rows do not say that they run. */
+  *storeClaim(): Work<void> {
+    const light = this.claimed.filter((task) => task.light === 1)
+    if (!this.#light || !this.#wish || light.length === 0) return
+    yield* start(this.#light.claimStarted(this.#nodeId, this.#wish.token, this.#now, light))
   }
 }
 
-function claimedOf(row: Started<NewRow>): ClaimedTask {
+function claimedOf(row: Started<NewRow>, light: 0 | 1): ClaimedTask {
   const below = 'kind' in row ? row : ALONE
   return {
     id: row.id,
@@ -76,6 +89,7 @@ function claimedOf(row: Started<NewRow>): ClaimedTask {
     rootId: below.rootId,
     step: below.step,
     detached: below.detached,
+    light,
   }
 }
 

@@ -9,7 +9,6 @@ import type { Ticket, Work } from '../store/statement.ts'
 import { answer, run, start } from '../store/statement.ts'
 import type { Statements } from '../store/statements.ts'
 import type { TaskRow } from '../store/task-row.ts'
-import type { Scope } from './agent-batch.ts'
 import { AgentBatch } from './agent-batch.ts'
 import { hasUntil } from './agent-draft.ts'
 import type { AgentInput } from './agent-input.ts'
@@ -17,6 +16,8 @@ import { AgentLocks } from './agent-locks.ts'
 import { claimTasks } from './claim-tasks.ts'
 import type { Answer, ClaimWish, Command, Committed } from './command.ts'
 import { storeLetters } from './dead-letters.ts'
+import { HotReports } from './hot-reports.ts'
+import { lockTasks, withoutClaimed, writeOutAsked, writeOutKnown } from './light-claims.ts'
 import { cancelAnswer, RepeatedRequests } from './repeated-requests.ts'
 import { byDueTime, withRoots } from './root-locks.ts'
 import { addQueues, scheduleTasks } from './schedule-tasks.ts'
@@ -70,7 +71,7 @@ export class TaskBatch {
     this.#context = context
     this.#cold = cold
     this.#locks = new AgentLocks(context, this.#rows)
-    this.#starter = new Starter(wish, context.nodeId, now)
+    this.#starter = new Starter(wish, context.nodeId, now, context.statements.light)
     this.#agents = new AgentBatch({
       statements: context.statements,
       nodeId: context.nodeId,
@@ -90,6 +91,7 @@ export class TaskBatch {
       recorded: [],
       completed: [],
       claimed: [],
+      writtenOut: [],
       turns: [],
       wish,
       newTasks: [],
@@ -106,7 +108,9 @@ export class TaskBatch {
     for (const { index } of repeated)
       this.answers[index] = yield* this.#answerAgain(commands[index] as Command)
     const rest = yield* this.#applyHot(commands)
-    yield* this.#load(rest.flatMap(({ command }) => (command.type === 'input' ? [command.taskId] : [])))
+    const inputs = rest.flatMap(({ command }) => (command.type === 'input' ? [command] : []))
+    this.committed.writtenOut = yield* writeOutKnown(this.#context, inputs)
+    yield* this.#load(inputs.map(({ taskId }) => taskId))
     yield* this.#agents.prepare(rest.flatMap(({ command }) => (command.type === 'agent' ? [command] : [])))
     for (const { command, index } of rest) {
       if (isReport(command)) this.answers[index] = this.#decide(command)
@@ -130,6 +134,7 @@ export class TaskBatch {
     for (const { index, first } of repeated)
       if (first !== null) this.answers[index] = this.answers[first] as Answer
     yield* requests.forgetRefused(commands, this.answers)
+    yield* writeOutAsked(this.#context, commands, this.answers)
     yield* this.#checkHot()
     return this
   }
@@ -186,44 +191,25 @@ export class TaskBatch {
    * not change is decided again with its row.
    */
   *#applyHot(commands: readonly Command[]): Work<{ command: Command; index: number }[]> {
-    const { hot } = this.#context.statements
-    const { now } = this.committed
-    const completed: { id: string; token: string; output: string }[] = []
-    const beats: Parameters<typeof hot.beatTasks>[1][number][] = []
-    // One of each kind per task: which of two was meant by a changed row could not be told.
-    const completing = new Map<string, number>()
-    const beating = new Map<string, number>()
-    const below: (Scope & { id: string; token: string; output: string })[] = []
-    const noting = notingIn(commands)
-    for (let index = 0; index < commands.length; index++) {
-      const command = commands[index] as Command
-      if (command.type !== 'input') continue
-      const { taskId: id, input, scope } = command
-      if (this.#cold.has(id) || noting?.has(id) || scope === undefined) continue
-      if (input.type === 'completed' && !completing.has(id)) {
-        completing.set(id, index)
-        const { token, output } = input
-        if (scope && this.#rows.has(scope.parentId)) below.push({ ...scope, id, token, output })
-        else completed.push({ id, token, output })
-      } else if (input.type === 'beat' && !beating.has(id)) {
-        beating.set(id, index)
-        const progress = input.progress ? JSON.stringify(input.progress) : null
-        beats.push({ id, token: input.token, progress, details: input.details, moved: input.moved ? 1 : 0 })
-      }
-    }
+    const { statements, nodeId } = this.#context
+    const { hot } = statements
+    const { now, completed } = this.committed
+    const reports = new HotReports(commands, this.#cold, (id) => this.#rows.has(id))
+    const { beats, light, below } = reports
     this.#beats = beats
     // What an attempt says of itself, before its end.
     if (beats.length) this.#hot.push(yield* start(hot.beatTasks(now, beats)))
-    if (completed.length) {
-      this.#hot.push(yield* start(hot.completeTasks(now, completed)))
+    if (reports.completed.length) this.#hot.push(yield* start(hot.completeTasks(now, reports.completed)))
+    if (light.length && statements.light) {
+      this.#hot.push(yield* start(statements.light.complete(now, nodeId, light)))
     }
     if (below.length) {
       const places = this.#agents.settleHot(below)
       const rows = below.map((task) => ({ ...task, resultSeq: places.get(task.id) as number }))
       this.#hot.push(yield* start(hot.completeBelow(now, rows)))
     }
-    for (const index of [...beating.values(), ...completing.values()]) this.answers[index] = ACCEPTED
-    this.committed.completed.push(...completed, ...below)
+    for (const index of reports.indexes()) this.answers[index] = ACCEPTED
+    completed.push(...reports.completed, ...light, ...below)
     const rest: { command: Command; index: number }[] = []
     for (let index = 0; index < commands.length; index++) {
       if (!this.answers[index]) rest.push({ command: commands[index] as Command, index })
@@ -242,7 +228,7 @@ export class TaskBatch {
     if (ids.length === 0) return
     const wanted = [...new Set(ids)].filter((id) => !this.#rows.has(id)).sort()
     if (wanted.length === 0) return
-    for (const row of yield* run(this.#context.statements.lockTasks(wanted))) this.#rows.set(row.id, row)
+    for (const row of yield* lockTasks(this.#context.statements, wanted)) this.#rows.set(row.id, row)
   }
 
   #decide(command: Extract<Command, { type: 'input' }>): Answer {
@@ -313,14 +299,15 @@ export class TaskBatch {
 
   *#fire(): Work<Answer> {
     const { statements, peers, overdueMs } = this.#context
-    const candidates = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
+    const found = yield* run(statements.hot.dueTasks(this.committed.now, peers(), overdueMs, MAX_FIRED))
+    const candidates = yield* withoutClaimed(statements, found)
     const due = yield* withRoots(statements, this.#rows, candidates)
     yield* this.#agents.prepareDue(due)
     // Of what falls on one moment, the one above decides: what is below it stops with it.
     for (const row of due.toSorted(byDueTime)) {
       if (!this.#stopsWithAbove(row)) this.#decideRow(this.#rows.get(row.id) ?? row, { type: 'due' })
     }
-    return { type: 'fired', count: due.length, busy: due.length < candidates.length }
+    return { type: 'fired', count: due.length, busy: due.length < found.length }
   }
 
   #stopsWithAbove({ detached, parentId, rootId }: TaskRow): boolean {
@@ -334,6 +321,7 @@ export class TaskBatch {
     const [gone] = yield* run(statements.lockGone(nodeId, proven ? null : (lease?.renewedAt ?? null)))
     if (!gone) return { type: 'lost', count: 0 }
     const { now } = this.committed
+    if (statements.light) yield* start(statements.light.writeOutOf(nodeId))
     const lost = yield* run(
       lease
         ? statements.expiredTasks(nodeId, lease.renewedAt, now, lease.baseMs, MAX_FIRED)
@@ -402,6 +390,7 @@ export class TaskBatch {
   *#claim(wish: ClaimWish): Work<void> {
     const { now, claimed } = this.committed
     claimed.push(...this.#starter.claimed)
+    yield* this.#starter.storeClaim()
     if (!wish.look) return
     claimed.push(...(yield* claimTasks(this.#context, wish, now)))
     this.#context.claimed(wish, claimed)
@@ -414,17 +403,6 @@ const ACCEPTED: Answer = { type: 'accepted' }
 const NONE: ReadonlySet<string> = new Set()
 
 const REPORTS = ['completed', 'failed', 'beat', 'extend', 'note', 'overdue', 'stopped', 'returned']
-
-/** Tasks that are told more of than their end: that is decided in the order in which it was said. */
-function notingIn(commands: readonly Command[]): ReadonlySet<string> | null {
-  let ids: Set<string> | null = null
-  for (const command of commands) {
-    if (command.type !== 'input' || command.input.type !== 'note') continue
-    ids ??= new Set()
-    ids.add(command.taskId)
-  }
-  return ids
-}
 
 function isCancel({ input }: Extract<Command, { type: 'agent' }>): boolean {
   return input.type === 'cancel_child'

@@ -29,6 +29,8 @@ export interface HeartbeatRow {
   mark: number | null
   nextDue: number | null
   ready: boolean
+  /** Since when the oldest claim of light tasks is there. */
+  claimedSince: number | null
   peers: NodeRow[] | null
   /** Attempts of this process that somebody has decided to stop. */
   stops:
@@ -56,21 +58,29 @@ waiting (queue, name) as (
   (select queue, name from curfew.tasks where ready = 1 order by queue, name limit 1)
   union all select n.queue, n.name from waiting w cross join lateral (
     select t.queue, t.name from curfew.tasks t where t.ready = 1 and (t.queue, t.name) > (w.queue, w.name)
-    order by t.queue, t.name limit 1) as n)
+    order by t.queue, t.name limit 1) as n),
+light (queue, name) as (
+  (select queue, name from curfew.light_ready order by queue, name limit 1)
+  union all select n.queue, n.name from light w cross join lateral (
+    select r.queue, r.name from curfew.light_ready r where (r.queue, r.name) > (w.queue, w.name)
+    order by r.queue, r.name limit 1) as n)
 select c.raw, c.correction,
   (select count(*)::int4 from renewed) as renewed,
   (select max(renewed_at) from curfew.nodes) as mark,
   (select min(due_at) from curfew.tasks where due_at <= c.raw + c.correction + c.horizon and (node_id = $1
     or due_at <= c.raw + c.correction - ${LEADERSHIP_MS}
     or node_id not in (select id from curfew.nodes where gone_at is null))) as "nextDue",
-  cardinality($5::text[]) > 0 and exists (select 1 from waiting where queue = any($4::text[]) and name = any($5::text[]))
+  cardinality($5::text[]) > 0 and (
+    exists (select 1 from waiting where queue = any($4::text[]) and name = any($5::text[]))
+    or exists (select 1 from light where queue = any($4::text[]) and name = any($5::text[])))
   or exists (select 1 from unnest($7::text[]) as w (name) where (
     select t.id from curfew.tasks t where t.woken_at is not null and t.name = w.name and t.parked is null
     order by t.woken_at, t.id limit 1) is not null) as ready,
+  (select min(started_at) from curfew.light_claims) as "claimedSince",
   (select json_agg(json_build_object('id', id, 'epoch', epoch, 'renewedAt', renewed_at, 'leadUntil', lead_until,
     'goneAt', gone_at)) from curfew.nodes where id <> $1) as peers,
   (select json_agg(json_build_object('taskId', id, 'token', token, 'status', status, 'timeoutKind', timeout_kind,
-    'graceMs', grace_ms)) from curfew.tasks where node_id = $1 and held = 1 and stopping = 1) as stops,
+    'graceMs', grace_ms)) from curfew.tasks where holder = $1 and stopping = 1) as stops,
   (select json_agg(json_build_object('name', name, 'concurrency', concurrency)) from curfew.queues) as "queueList"
 from clock c`
 

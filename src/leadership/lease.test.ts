@@ -33,7 +33,10 @@ function renew(
   const sentAt = monotonic
   monotonic += tookMs
   const raw = STORE_START + sentAt + tookMs / 2
-  const nothing = { renewed: 1, mark: null, nextDue: null, ready: false, stops: null, queueList: null }
+  const nothing = {
+    ...{ renewed: 1, mark: null, nextDue: null, ready: false, stops: null, queueList: null },
+    claimedSince: null,
+  }
   lease.renewed({ row: { ...nothing, raw, correction, peers }, sentAt, arrivedAt: monotonic, lead }, QUIET_MS)
 }
 

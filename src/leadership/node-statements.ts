@@ -1,5 +1,6 @@
 /** The rows of processes: who there is, until when each may decide, and since when it is gone. */
-import { LIVE_TURN } from '../store/agent-statements.ts'
+import type { Dialect } from '../store/dialect.ts'
+import { POSTGRES, SQLITE } from '../store/dialect.ts'
 import type { Statement } from '../store/statement.ts'
 
 export interface NodeRow {
@@ -14,9 +15,11 @@ const SELECT = `id, epoch, renewed_at as "renewedAt", lead_until as "leadUntil",
 
 export class NodeStatements {
   readonly #s: string
+  readonly #d: Dialect
 
   constructor(dialect: 'sqlite' | 'postgres') {
-    this.#s = dialect === 'postgres' ? 'curfew.' : ''
+    this.#d = dialect === 'postgres' ? POSTGRES : SQLITE
+    this.#s = this.#d.s
   }
 
   list(): Statement<NodeRow> {
@@ -59,10 +62,13 @@ export class NodeStatements {
 
   /** Forgets those that are gone and have nothing left. */
   removeGone(before: number): Statement {
+    const { s, name, holds, keeps } = this.#d
+    const light = `and not exists (select 1 from curfew.light_claims c where c.node_id = nodes.id)`
     return {
-      sql: `delete from ${this.#s}nodes where gone_at < $1
-        and not exists (select 1 from ${this.#s}tasks t where t.node_id = nodes.id and t.held = 1)
-        and not exists (select 1 from ${this.#s}tasks t where t.node_id = nodes.id and ${LIVE_TURN})`,
+      sql: `delete from ${s}nodes where gone_at < $1
+        and not exists (select 1 from ${s}tasks t where ${holds('nodes.id')})
+        and not exists (select 1 from ${s}tasks t where ${keeps('nodes.id')} and live = 1)
+        ${name === 'postgres' ? light : ''}`,
       params: [before],
     }
   }

@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest'
-import { MAX_CLAIMED } from '../core/limits.ts'
 import { Curfew, task } from '../curfew.ts'
 import type { ClaimedTask } from '../store/hot-statements.ts'
 import { VirtualClock } from '../testing/testing.ts'
 import { ClaimFocus } from './claim-focus.ts'
+
+const MAX_CLAIMED = 500
 
 const ALL = { names: ['a', 'b', 'c'], queues: ['default', 'mail'], limitedQueues: ['slow'] }
 const EVERYTHING = { asked: { ...ALL, after: null }, all: true }

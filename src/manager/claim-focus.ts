@@ -4,7 +4,6 @@
  * few of them for all again. Of one queue and name the next one goes on behind the last: it neither passes what that
  * one has left in the index nor waits for its commit.
  */
-import { MAX_CLAIMED } from '../core/limits.ts'
 import type { ClaimedTask, ClaimPlace } from '../store/hot-statements.ts'
 import { standsBefore } from '../store/hot-statements.ts'
 
@@ -23,7 +22,7 @@ export interface Ask {
 /** What is not asked for waits for so many claims at most. */
 const MOST_NARROW = 16
 /** Of smaller ones every single one keeps the order of all names. */
-const WORTH_NARROWING = MAX_CLAIMED / 4
+const WORTH_NARROWING = 125
 
 export class ClaimFocus {
   #found: { names: Set<string>; queues: Set<string>; last: ClaimPlace | null } | null = null

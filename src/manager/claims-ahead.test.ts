@@ -1,12 +1,12 @@
 import pg from 'pg'
 import { afterEach, beforeEach, expect, inject, test } from 'vitest'
 import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts'
-import { MAX_CLAIMED } from '../core/limits.ts'
+import { MAX_SHARED_BATCH_ROWS } from '../core/limits.ts'
 import { Curfew, task } from '../curfew.ts'
 import { SILENT } from '../store/fixtures/stores.ts'
 
-const TASKS = 3 * MAX_CLAIMED - 100
-const LEFT = TASKS - 2 * MAX_CLAIMED
+const TASKS = 3 * MAX_SHARED_BATCH_ROWS - 100
+const LEFT = TASKS - 2 * MAX_SHARED_BATCH_ROWS
 
 let url: string
 let other: pg.Client
@@ -24,8 +24,8 @@ const noop = task({
 const HOLD = `
 create function hold() returns trigger language plpgsql as
   $$ begin perform pg_advisory_xact_lock_shared(1); return null; end $$;
-create constraint trigger hold after update on curfew.tasks deferrable initially deferred
-  for each row when (new.status = 'running' and old.status = 'pending') execute function hold();
+create constraint trigger hold after insert on curfew.light_claims deferrable initially deferred
+  for each row execute function hold();
 select pg_advisory_lock(1)`
 
 beforeEach(async () => {
@@ -69,10 +69,10 @@ async function untilEnded(): Promise<void> {
 }
 
 const free = `select count(*)::int as count
-  from (select 1 from curfew.tasks where ready = 1 for update skip locked) as t`
+  from (select 1 from curfew.light_ready for update skip locked) as t`
 
 test('the next claim goes on behind one that is not committed, and nothing runs before its own commit', async () => {
-  await using _ = await Curfew.open({ store: url, tasks: [noop], concurrency: 1_000, logger: SILENT })
+  await using _ = await Curfew.open({ store: url, tasks: [noop], concurrency: 2_000, logger: SILENT })
   // Its renewals tell of work that waits, and would be followed by a claim as well.
   await renewals.query('begin; select 1 from curfew.nodes for no key update')
   await untilTwoWait()
@@ -85,7 +85,7 @@ test('the next claim goes on behind one that is not committed, and nothing runs 
 })
 
 test('what a claim did not commit is claimed again, however far others have gone on', async () => {
-  await using _ = await Curfew.open({ store: url, tasks: [noop], concurrency: 1_000, logger: SILENT })
+  await using _ = await Curfew.open({ store: url, tasks: [noop], concurrency: 2_000, logger: SILENT })
   const [first] = await untilTwoWait()
   await other.query('select pg_terminate_backend($1)', [first])
   await other.query('select pg_advisory_unlock(1)')

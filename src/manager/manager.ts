@@ -3,9 +3,9 @@
  * Commits first, then tells: workers are sent their work and their stops after the commit that decided them.
  */
 import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
-import type { Clock, Randomness } from '../core/clock.ts'
+import type { Clock, Randomness, Timer } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
-import { MAX_FIRED } from '../core/limits.ts'
+import { MAX_BATCH_ROWS, MAX_FIRED, MAX_SHARED_BATCH_ROWS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import { isOwnRun, workKind, workName } from '../core/own-work.ts'
@@ -31,6 +31,7 @@ import type { Settled } from '../wire/task-service.ts'
 import type { DownMessage, ManagerPort, WorkerHello, WorkerSession } from '../wire/worker-port.ts'
 import { DeadlineWatcher } from './deadline-watcher.ts'
 import { journalPage } from './journal-pages.ts'
+import { LightClaims, WRITE_OUT_AFTER_MS } from './light-claims.ts'
 import { Queues } from './queues.ts'
 import { TurnDesk } from './turn-desk.ts'
 import { Watchers } from './watchers.ts'
@@ -69,6 +70,9 @@ export class Manager implements ManagerPort {
   readonly #options: ManagerOptions
   readonly #funnel: Funnel<Command, Answer, Committed>
   readonly #memory = new AgentMemory()
+  readonly #light = new LightClaims()
+  #writingOut: Timer | null = null
+  #closed = false
   readonly watchers = new Watchers()
   readonly desk: WorkerDesk
   readonly turns: TurnDesk
@@ -80,7 +84,7 @@ export class Manager implements ManagerPort {
       clock: options.clock,
       randomness: options.randomness,
       logger: options.logger,
-      lanes: options.store.dialect === 'postgres' ? 3 : 1,
+      ...(options.store.dialect === 'postgres' ? SHARED : OWN),
       commit: (commands, first) => this.#commit(commands, first),
       committed: (committed) => this.#tell(committed),
       wanted: () => this.desk.wished,
@@ -98,6 +102,7 @@ export class Manager implements ManagerPort {
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
     })
     this.desk = new WorkerDesk({
+      mostClaimed: (options.store.dialect === 'postgres' ? SHARED : OWN).batchRows,
       turns: this.turns,
       ids: options.ids,
       time: options.time,
@@ -206,7 +211,47 @@ export class Manager implements ManagerPort {
     )
   }
 
+  /** What is light and goes on is written out. */
+  #writeOutLater(): void {
+    if (this.#writingOut || this.#light.none || this.#closed) return
+    const again = () => {
+      this.#writingOut = null
+      this.#writeOutLater()
+    }
+    const writeOut = () => {
+      const { time, logger } = this.#options
+      this.#writeOut(time.now() - WRITE_OUT_AFTER_MS).then(again, (error: Error) => {
+        if (!this.#closed) logger.warn({ error: error.message }, 'what runs could not be written out')
+        again()
+      })
+    }
+    const { clock } = this.#options
+    this.#writingOut = clock.setTimer(WRITE_OUT_AFTER_MS, writeOut)
+  }
+
+  /** What was claimed until then. */
+  async #writeOut(until: number): Promise<void> {
+    const { tokens, attempts, all, dueAt } = this.#light.until(until, this.desk.held)
+    if (all.length === 0) return
+    const answer = await this.submit({ type: 'write_out', tokens, attempts }, { patient: true })
+    const kept = new Set(answer.type === 'written_out' ? answer.kept : all)
+    for (const { id: taskId, token } of attempts) if (!kept.has(token)) this.#notLight({ taskId, token })
+    this.#light.forget(all.filter((token) => !kept.has(token)))
+    // Only now the store knows.
+    if (dueAt < Infinity) this.watcher.hint(dueAt)
+  }
+
+  /** Its row has its end, or says that it runs. */
+  #notLight(attempt: { taskId: string; token: string }): void {
+    const slot = this.desk.find(attempt)
+    if (!slot?.isLight) return
+    slot.isLight = false
+    this.#light.ended(attempt.token)
+  }
+
   close(error: Error): void {
+    this.#closed = true
+    this.#writingOut?.cancel()
     this.watcher.close()
     this.#funnel.close(error)
   }
@@ -297,9 +342,18 @@ export class Manager implements ManagerPort {
     for (const { id, token, output } of committed.completed) {
       told.settled(id, { status: 'completed', output })
       const slot = this.desk.reporting({ taskId: id, token })
+      if (slot?.isLight) {
+        slot.isLight = false
+        this.#light.ended(token)
+      }
       if (slot) this.metrics.completed(slot.assignment.queue, slot.assignment.name, now - slot.startedAt)
     }
-    if (wish) this.desk.filled(wish, claimed, now)
+    for (const { id, token } of committed.writtenOut) this.#notLight({ taskId: id, token })
+    if (wish) {
+      this.#light.claimed(wish.token, now, claimed)
+      this.#writeOutLater()
+      this.desk.filled(wish, claimed, now)
+    }
     if (wish?.turns) this.turns.filled(wish.turns, committed.turns, now)
     for (const { row } of committed.turns) this.metrics.turn(row.name)
     for (const effect of committed.effects) this.#tellEffect(effect, now)
@@ -361,6 +415,10 @@ export class Manager implements ManagerPort {
     return row?.dueAt ?? null
   }
 }
+
+/** Transactions at a time, and the rows of one: where a server does the work, and where this process does. */
+const SHARED = { lanes: 3, batchRows: MAX_SHARED_BATCH_ROWS }
+const OWN = { lanes: 1, batchRows: MAX_BATCH_ROWS }
 
 function expectTasks(expected: ExpectedWork, name: string, count: number): void {
   expected.tasks += count

@@ -130,7 +130,7 @@ export class Membership {
     const wanted = manager.desk.wanted()
     const agents = manager.turns.free > 0 ? [...manager.turns.names] : []
     this.#driver?.setWanted(wanted.queues, wanted.names, agents)
-    void this.#peers?.look(this.#parts.time.now())
+    void this.#peers?.look(this.#parts.time.now(), row.claimedSince)
   }
 
   async #hinted(hint: string): Promise<void> {

@@ -18,6 +18,9 @@ import type { Manager } from './manager.ts'
 /** How long the row of a process that is gone is kept, for those who look. */
 const KEEP_GONE_MS = 60_000
 
+/** Until somebody else writes out what was claimed: well before the first limit of a light attempt can be due. */
+const CLAIMS_OLD_MS = 5_000
+
 export class PeerWatch {
   readonly #store: Store
   readonly #lease: Lease
@@ -39,11 +42,14 @@ export class PeerWatch {
     return !this.#looking
   }
 
-  async look(now: number): Promise<void> {
+  /** `claimedSince`: the oldest claim of light tasks. */
+  async look(now: number, claimedSince: number | null): Promise<void> {
     if (this.#looking || !this.#lease.leading) return
     this.#looking = true
     try {
       for (const peer of this.#lease.peers) await this.#lookAt(peer, now)
+      if (claimedSince !== null && claimedSince < now - CLAIMS_OLD_MS)
+        await this.#writeOut(now - CLAIMS_OLD_MS)
       for (const id of this.#takenOver.keys()) {
         if (!this.#lease.peers.some((peer) => peer.id === id)) this.#takenOver.delete(id)
       }
@@ -81,6 +87,12 @@ export class PeerWatch {
     await this.#lose(peer.id, 'unreachable', { proven: false, lease: leaseOf(peer) })
     if (await this.#hasNothingLeft(peer.id))
       await this.#write(() => run(this.#statements.setGone(peer.id, now)))
+  }
+
+  /** Whoever claimed it should have: its main loop may stand still, and limits of attempts must be in the store. */
+  async #writeOut(before: number): Promise<void> {
+    const { light } = this.#store.statements
+    if (light) await this.#write(() => run(light.writeOutBefore(before)))
   }
 
   /** Everything that ran in a process that is proven gone. */

@@ -5,7 +5,6 @@
 import { AttemptMap } from '../core/attempt-map.ts'
 import type { IdSource } from '../core/id.ts'
 import { isRemoteToken } from '../core/id.ts'
-import { MAX_CLAIMED } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Answer, ClaimWish, Command } from '../engine/command.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
@@ -46,6 +45,8 @@ interface ClaimInFlight {
 }
 
 interface Parts {
+  /** In one transaction. */
+  mostClaimed: number
   ids: IdSource
   time: StoreTime
   logger: Logger
@@ -82,6 +83,7 @@ export class WorkerDesk {
       ...this.port,
       detach: () => {
         session.attached = false
+        if (session.slots.size === 0 && session.turns.size === 0) this.remove(session)
       },
     }
   }
@@ -116,7 +118,7 @@ export class WorkerDesk {
 
   /** Takes up an attempt that the worker shows and the store says is its. */
   adopt(session: Session, row: ClaimedTask, token: string, now: number): Slot {
-    return this.#hold(session, assignmentOf(row, token, now), now)
+    return this.#hold(session, assignmentOf(row, token, now), now, false)
   }
 
   /** Attempts that were handed out and never reached their worker. */
@@ -155,6 +157,15 @@ export class WorkerDesk {
 
   takes(task: { name: string; queue: string }): boolean {
     return this.#groups.takes(task)
+  }
+
+  /** Every attempt that runs here, or whose end is on its way into the store. */
+  get held(): Iterable<Slot> {
+    return this.#slots
+  }
+
+  find(attempt: { taskId: string; token: string }): Slot | null {
+    return this.#slots.get(attempt)
   }
 
   /** Whether the attempt runs here, or its end is on its way into the store. */
@@ -256,10 +267,11 @@ export class WorkerDesk {
     const nobodys: Assignment[] = []
     for (let i = 0; i < claimed.length; i++) {
       const session = shares[i]
-      const assignment = assignmentOf(claimed[i] as ClaimedTask, wish.token, now)
+      const task = claimed[i] as ClaimedTask
+      const assignment = assignmentOf(task, wish.token, now)
       if (!session) nobodys.push(assignment)
       else {
-        this.#hold(session, assignment, now)
+        this.#hold(session, assignment, now, task.light === 1)
         const batch = batches.get(session)
         if (batch) batch.push(assignment)
         else batches.set(session, [assignment])
@@ -313,11 +325,11 @@ export class WorkerDesk {
   }
 
   #room(group: Group): number {
-    return Math.min(this.#free(group) - group.wished, MAX_CLAIMED)
+    return Math.min(this.#free(group) - group.wished, this.#parts.mostClaimed)
   }
 
-  #hold(session: Session, assignment: Assignment, now: number): Slot {
-    const slot = { assignment, startedAt: now, abandoned: false, reporting: false, session }
+  #hold(session: Session, assignment: Assignment, now: number, isLight: boolean): Slot {
+    const slot = { assignment, startedAt: now, isLight, abandoned: false, reporting: false, session }
     this.#slots.add(slot)
     session.slots.add(slot)
     return slot
@@ -364,9 +376,9 @@ export class WorkerDesk {
       if (slot && this.#freeSlot(report, slot)) ended.push(slot)
       const { taskId } = report
       // Where it stands below an agent, if that is known here.
-      return slot
-        ? { type: 'input', taskId, input: report, scope: slot.assignment.scope }
-        : { type: 'input', taskId, input: report }
+      if (!slot) return { type: 'input', taskId, input: report }
+      const lightSince = slot.isLight ? slot.startedAt : null
+      return { type: 'input', taskId, input: report, scope: slot.assignment.scope, lightSince }
     })
     const answers = await submitAll(commands, reportWeight)
     if (elsewhere) throwPassing(answers)

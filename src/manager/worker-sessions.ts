@@ -11,6 +11,8 @@ export interface Slot {
   assignment: Assignment
   startedAt: number
   abandoned: boolean
+  /** Its row may not say that it runs. */
+  isLight: boolean
   /** It has ended, and that is on its way into the store. */
   reporting: boolean
   session: Session

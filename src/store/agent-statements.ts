@@ -50,8 +50,9 @@ export type TitledChild = Pick<TaskRow, 'id' | 'title' | 'status'>
 
 const CHILD_FIELDS = ['id', 'kind', 'name', 'input', 'step', 'resultSeq', 'status', 'output'] as const
 
-/** A turn that runs, in the words of the index. */
-export const LIVE_TURN = `kind = 'agent' and settled_at is null and live = 1`
+/** What stands in indexes instead of what it follows from. SQLite needs none. */
+const KEEPER = `keeper = case when u.settled_at is null then u.node_id end`
+export const ENDED_BADLY = `ended_badly = case when u.status in ('failed', 'timed_out', 'cancelled') then u.status end`
 
 /** It runs in the process of its manager, and dies with it: see `isRemoteToken`. */
 export const NOT_REMOTE = `token not like 'r\\_%' escape '\\'`
@@ -138,7 +139,14 @@ export class AgentStatements {
 
   /** What a turn changes; `all`: whatever may change of an agent. */
   updateAgents(rows: readonly TaskRow[], all: boolean): Statement {
-    return this.#d.update(`${this.#d.s}tasks`, TASK_COLUMNS, all ? AGENT_FIELDS : TURN_FIELDS, rows)
+    const fields = all ? AGENT_FIELDS : TURN_FIELDS
+    return this.#d.update(
+      `${this.#d.s}tasks`,
+      TASK_COLUMNS,
+      fields,
+      rows,
+      all ? `${KEEPER}, ${ENDED_BADLY}` : undefined,
+    )
   }
 
   /** Turns that may start, those that wait longest first. */
@@ -146,7 +154,7 @@ export class AgentStatements {
     const sqlite = this.#d.name === 'sqlite'
     return {
       sql: `update ${this.#d.s}tasks set live = 1, woken_at = null, attempt = attempt + 1, version = version + 1, node_id = $2,
-          token = $3, started_at = coalesce(started_at, $1),
+          token = $3, ${sqlite ? '' : 'keeper = $2,'} started_at = coalesce(started_at, $1),
           status = case when status = 'pending' then 'running' else status end,
           seq = case when started_seq is null then seq + 1 else seq end, started_seq = coalesce(started_seq, seq + 1)
         where ${sqlite ? nextTurnsSqlite(names.length) : NEXT_TURNS_POSTGRES}
@@ -168,7 +176,7 @@ export class AgentStatements {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where node_id = $1 and ${LIVE_TURN} ${local ? `and ${NOT_REMOTE}` : ''} order by id limit $2 ${d.lock.skipLocked}`,
+        where ${d.keeps('$1')} and live = 1 ${local ? `and ${NOT_REMOTE}` : ''} order by id limit $2 ${d.lock.skipLocked}`,
       params: [nodeId, limit],
     }
   }
@@ -242,7 +250,7 @@ export class AgentStatements {
     const moved = ['created_at', 'started_at', 'ended_at', 'settled_at', 'active_at']
       .map((column) => `coalesce(t.${column}, 0)`)
       .join(', ')
-    const unbounded = `t.held = 1 and t.status = 'running' and t.deadline_at is null and t.attempt_deadline_at is null
+    const unbounded = `t.kind = 'task' and t.live = 1 and t.status = 'running' and t.deadline_at is null and t.attempt_deadline_at is null
       and t.heartbeat_deadline_at is null and t.stuck_deadline_at is null`
     return {
       sql: `${allBelow(s)}

@@ -9,6 +9,9 @@ export interface Dialect {
   readonly name: 'sqlite' | 'postgres'
   /** Prefix of every table. */
   readonly s: string
+  /** By the indexes of attempts that hold a slot of this process, and of agents that have not settled. */
+  holds(node: string): string
+  keeps(node: string): string
   /** Row locks; SQLite has one writer and needs none. */
   readonly lock: { forUpdate: string; skipLocked: string }
   /** `in (…)` over one parameter that carries a list of texts, and that parameter's value. */
@@ -28,6 +31,8 @@ export interface Dialect {
 export const SQLITE: Dialect = {
   name: 'sqlite',
   s: '',
+  holds: (node) => `node_id = ${node} and held = 1`,
+  keeps: (node) => `node_id = ${node} and kind = 'agent' and settled_at is null`,
   lock: { forUpdate: '', skipLocked: '' },
   inList: (parameter) => `in (select value from json_each(${parameter}))`,
   list: (values) => JSON.stringify(values),
@@ -54,6 +59,8 @@ export const SQLITE: Dialect = {
 export const POSTGRES: Dialect = {
   name: 'postgres',
   s: 'curfew.',
+  holds: (node) => `holder = ${node}`,
+  keeps: (node) => `keeper = ${node}`,
   lock: { forUpdate: 'for update', skipLocked: 'for update skip locked' },
   inList: (parameter) => `= any(${parameter}::text[])`,
   list: (values) => arrayLiteral(values),

@@ -3,7 +3,7 @@
  * (`sqlite/sqlite-hot.ts`, `postgres/postgres-hot.ts`); rows in and out are the same, and one conformance test
  * holds both to it.
  */
-import type { Statement } from './statement.ts'
+import type { Statement, Work } from './statement.ts'
 import type { TaskRow } from './task-row.ts'
 
 /** What a new task's row starts with; everything else has a default in the schema. */
@@ -58,7 +58,9 @@ export const STARTED_FIELDS = [
 export type NewTask = Pick<TaskRow, (typeof NEW_TASK_FIELDS)[number]>
 export type NewBelow = Pick<TaskRow, (typeof NEW_BELOW_FIELDS)[number]>
 export type Started<Row> = Row & Pick<TaskRow, (typeof STARTED_FIELDS)[number]>
-export type NewRow = NewTask | NewBelow | Started<NewTask> | Started<NewBelow>
+/** The same without another word in its row: see `postgres/postgres-light.ts`. */
+export type StartedLight = NewTask & { light: 1 }
+export type NewRow = NewTask | NewBelow | Started<NewTask> | Started<NewBelow> | StartedLight
 
 /** The fields of a new row, by what it is. */
 export function fieldsOf(row: NewRow): readonly (keyof Started<NewBelow>)[] {
@@ -115,6 +117,8 @@ export interface ClaimRequest {
   limit: number
   /** Of one queue and name: what stands before it, and itself, may be passed by. */
   after?: ClaimPlace | null
+  /** How many run is counted by their rows. */
+  counted?: boolean
 }
 
 /** Where a task stands among those of its queue and name. */
@@ -142,6 +146,7 @@ export const CLAIMED_FIELDS = [
   'rootId',
   'step',
   'detached',
+  'light',
 ] as const satisfies readonly (keyof TaskRow)[]
 
 export type ClaimedTask = Pick<TaskRow, (typeof CLAIMED_FIELDS)[number]>
@@ -161,10 +166,10 @@ export interface Beat {
 }
 
 export interface HotStatements {
-  /** schedule: where any row has a key, answers the ids that were inserted; one whose key exists is left out. */
+  /** schedule: answers at least the ids of those with a key that were inserted; one whose key exists is left out. */
   insertTasks(rows: readonly NewRow[]): Statement<{ id: string }>[]
   /** claim: ready tasks that have time left, by priority, then age; the attempt is counted before it is handed out. */
-  claimTasks(request: ClaimRequest): Statement<ClaimedTask>
+  claimTasks(request: ClaimRequest): Work<ClaimedTask[]>
   /** report: ends running attempts well; answers the ids that it did not change: they are stale. */
   completeTasks(now: number, rows: readonly CompletedTask[]): Statement<{ id: string }>
   /** The same for what agents scheduled, with the place of each among their results. */
@@ -178,18 +183,20 @@ export interface HotStatements {
   beatTasks(now: number, rows: readonly Beat[]): Statement<{ id: string }>
 }
 
-/** What starting an attempt sets, in both dialects. `$1` now, `$2` node, `$3` token. */
-export function claimSets(least: string): string {
-  return `status = 'running', ready = 0, live = 1, attempt = attempt + 1, node_id = $2, token = $3,
-    started_at = $1, retry_at = null, receipt = null, timeout_kind = null,
-    attempt_deadline_at = $1 + attempt_timeout_ms,
-    heartbeat_deadline_at = $1 + heartbeat_timeout_ms,
-    stuck_deadline_at = $1 + stuck_after_ms,
+/** What starting an attempt sets, in both dialects. */
+export function claimSets(least: string, { now, node, token } = CLAIM_PARAMETERS): string {
+  return `status = 'running', ready = 0, live = 1, attempt = attempt + 1, node_id = ${node}, token = ${token},
+    started_at = ${now}, retry_at = null, receipt = null, timeout_kind = null,
+    attempt_deadline_at = ${now} + attempt_timeout_ms,
+    heartbeat_deadline_at = ${now} + heartbeat_timeout_ms,
+    stuck_deadline_at = ${now} + stuck_after_ms,
     due_at = ${least},
     -- the first two bits belong to the task, the others to the attempt
     warned = warned & 3, extension = null, exhausted_deadline_at = null,
     seq = seq + 1, started_seq = seq + 1`
 }
+
+const CLAIM_PARAMETERS = { now: '$1', node: '$2', token: '$3' }
 
 /** What a good end sets, at the time in the parameter `now`. */
 export function completeSets(now: string): string {

@@ -198,6 +198,52 @@ create table {s}lanes (
 {postgres}alter table {s}tasks alter column held drop expression;
 {postgres}alter table {s}tasks alter column held set default 0;
 `,
+  `
+-- 1: not written since it was stored; whether it waits or runs is told by light_ready and light_claims
+alter table {s}tasks add column light {int4} not null default 0;
+-- What every end changes stands in no index of PostgreSQL, so that the row is written where it stands: the process
+-- that an attempt holds a slot of, the one that an agent belongs to until it has settled, the status of a bad end.
+{postgres}alter table {s}tasks add column holder {id}, add column keeper {id}, add column ended_badly text;
+{postgres}update {s}tasks set holder = case when held = 1 then node_id end,
+{postgres}  keeper = case when kind = 'agent' and settled_at is null then node_id end,
+{postgres}  ended_badly = case when status in ('failed', 'timed_out', 'cancelled') then status end
+{postgres}  where held = 1 or kind = 'agent' and settled_at is null or status in ('failed', 'timed_out', 'cancelled');
+{postgres}drop index {s}tasks_live, {s}tasks_agents, {s}tasks_ended_badly;
+{postgres}alter table {s}tasks drop column held;
+{postgres}create index tasks_live on {s}tasks (holder, queue) where holder is not null;
+{postgres}create index tasks_agents on {s}tasks (keeper) where keeper is not null;
+{postgres}create index tasks_ended_badly on {s}tasks (ended_badly, id) where ended_badly is not null;
+{postgres}alter table {s}tasks set (fillfactor = 45);
+
+-- Light tasks that wait, with all that a claim needs. Null: the input is long and stands in the task's row.
+{postgres}create table {s}light_ready (
+{postgres}  queue text not null,
+{postgres}  name text not null,
+{postgres}  priority {int4} not null,
+{postgres}  id {id} not null,
+{postgres}  input text,
+{postgres}  policy text,
+{postgres}  start_at {int8} not null,
+{postgres}  deadline_at {int8},
+{postgres}  queue_deadline_at {int8},
+{postgres}  due_at {int8},
+{postgres}  attempt_timeout_ms {int8},
+{postgres}  first_due_ms {int8},
+{postgres}  grace_ms {int8}
+{postgres});
+{postgres}create index light_ready_claim on {s}light_ready (queue, name, priority, id);
+
+-- Light tasks that run: all that one claim took of a queue. Those of them that are not light any more do not count.
+{postgres}create table {s}light_claims (
+{postgres}  token {id} not null,
+{postgres}  queue text not null,
+{postgres}  node_id {id} not null,
+{postgres}  started_at {int8} not null,
+{postgres}  ids text[] collate "C" not null,
+{postgres}  primary key (token, queue)
+{postgres});
+{postgres}alter table {s}light_claims alter column ids set storage external;
+`,
 ]
 
 export const META_TABLE =

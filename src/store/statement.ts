@@ -12,7 +12,7 @@ export interface Statement<Row = unknown> {
   /** SQLite, with `each`: answers the first parameter, as `id`, of every set that changed no row. */
   readonly missed?: boolean
   /** PostgreSQL: it answers nothing when it changed so many rows, else what this does. */
-  readonly unless?: { readonly changed: number; readonly ask: Statement<Row> }
+  readonly unless?: { readonly changed: number; readonly ask: () => Statement<Row> }
   /** PostgreSQL: makes a row of its values. For many rows: the library's own way takes twice as long. */
   readonly read?: (values: readonly unknown[]) => Row
   /** Types only. */

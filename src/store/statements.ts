@@ -2,7 +2,7 @@
 import type { WorkKind } from '../core/own-work.ts'
 import { isOwnRun, JOB, mapreduceQueue, WORKFLOW } from '../core/own-work.ts'
 import type { TaskStatus, TimeoutKind } from '../core/states.ts'
-import { AgentStatements, LIVE_TURN, NOT_REMOTE } from './agent-statements.ts'
+import { AgentStatements, ENDED_BADLY, NOT_REMOTE } from './agent-statements.ts'
 import type { AttemptRow, EventRow } from './attempt-row.ts'
 import { ATTEMPT_COLUMNS, EVENT_COLUMNS } from './attempt-row.ts'
 import type { Dialect } from './dialect.ts'
@@ -10,7 +10,17 @@ import { POSTGRES, SQLITE } from './dialect.ts'
 import type { HotStatements } from './hot-statements.ts'
 import { wholeInput } from './hot-statements.ts'
 import { LetterStatements } from './letter-statements.ts'
+import {
+  AS_WRITTEN_OUT,
+  asWrittenOut,
+  hasStatus,
+  MAY_START,
+  WITH_CLAIM,
+  WITH_CLAIMS,
+} from './postgres/light-rows.ts'
 import { POSTGRES_HOT } from './postgres/postgres-hot.ts'
+import type { LightStatements } from './postgres/postgres-light.ts'
+import { POSTGRES_LIGHT } from './postgres/postgres-light.ts'
 import { SQLITE_HOT } from './sqlite/sqlite-hot.ts'
 import type { Statement } from './statement.ts'
 import type { TaskRow } from './task-row.ts'
@@ -54,13 +64,15 @@ const SWEPT_FIELDS = [
 
 export type SweptTask = Pick<TaskRow, (typeof SWEPT_FIELDS)[number]>
 
-/** An attempt's slot, for the index of those. SQLite computes it. */
-const HELD = `held = case when t.kind = 'task' then u.live else 0 end`
+/** What stands in indexes instead of what it follows from. SQLite computes it, or needs none. */
+const HOLDER = `holder = case when t.kind = 'task' and u.live = 1 then u.node_id end`
 
 export class Statements {
   readonly hot: HotStatements
   readonly agents: AgentStatements
   readonly letters: LetterStatements
+  /** PostgreSQL alone has such. */
+  readonly light: LightStatements | null
   readonly #d: Dialect
 
   constructor(dialect: 'sqlite' | 'postgres') {
@@ -68,6 +80,7 @@ export class Statements {
     this.hot = dialect === 'sqlite' ? SQLITE_HOT : POSTGRES_HOT
     this.agents = new AgentStatements(this.#d)
     this.letters = new LetterStatements(this.#d)
+    this.light = dialect === 'sqlite' ? null : POSTGRES_LIGHT
   }
 
   /** The rows with these ids, locked in the order of their ids. */
@@ -79,13 +92,19 @@ export class Statements {
     }
   }
 
-  /** The same without a lock: for readers. */
+  /** The same without a lock, as they would be if nothing of them were light: for readers. */
   readTasks(ids: readonly string[]): Statement<TaskRow> {
     const d = this.#d
     return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')}`,
+      sql: `${this.#readTask} where t.id ${d.inList('$1')}`,
       params: [d.list(ids)],
     }
+  }
+
+  get #readTask(): string {
+    return this.light === null
+      ? `select ${selectList(TASK_FIELDS, 't')} from tasks t`
+      : `select ${AS_WRITTEN_OUT} from curfew.tasks t ${WITH_CLAIM}`
   }
 
   /** How far it is, and what came out: all that a waiting caller needs of a task that completes. */
@@ -125,7 +144,13 @@ export class Statements {
   }
 
   updateTasks(rows: readonly TaskRow[]): Statement {
-    return this.#d.update(`${this.#d.s}tasks`, TASK_COLUMNS, CHANGING_FIELDS, rows, HELD)
+    return this.#d.update(
+      `${this.#d.s}tasks`,
+      TASK_COLUMNS,
+      CHANGING_FIELDS,
+      rows,
+      `${HOLDER}, ${ENDED_BADLY}`,
+    )
   }
 
   insertAttempts(rows: readonly AttemptRow[]): Statement {
@@ -172,7 +197,10 @@ export class Statements {
     const params: unknown[] = []
     const param = (value: unknown) => `$${params.push(value)}`
     const where = ['1 = 1']
-    if (filter.statuses) where.push(`status ${d.inList(param(d.list(filter.statuses)))}`)
+    if (filter.statuses) {
+      const is = d.inList(param(d.list(filter.statuses)))
+      where.push(this.light ? hasStatus(filter.statuses, is) : `status ${is}`)
+    }
     if (filter.name !== null) {
       const name = param(filter.name)
       where.push(
@@ -184,11 +212,13 @@ export class Statements {
     if (filter.kind !== null) where.push(ofKind(filter.kind))
     if (filter.parentId !== null) where.push(`parent_id = ${param(filter.parentId)}`)
     if (filter.parked !== null) where.push(`parked is ${filter.parked ? 'not ' : ''}null`)
-    if (filter.after !== null) where.push(`id < ${param(filter.after)}`)
-    return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where ${where.join(' and ')} order by id desc limit ${param(filter.limit)}`,
-      params,
-    }
+    if (filter.after !== null) where.push(`t.id < ${param(filter.after)}`)
+    const some = `where ${where.join(' and ')} order by t.id desc limit ${param(filter.limit)}`
+    const sql =
+      this.light === null
+        ? `${this.#readTask} ${some}`
+        : `select ${AS_WRITTEN_OUT} from (select * from curfew.tasks t ${some}) t ${WITH_CLAIMS} order by t.id desc`
+    return { sql, params }
   }
 
   /** The next moment anything may be due; on PostgreSQL only until `horizon`, so that peers' rows cost nothing. */
@@ -207,7 +237,7 @@ export class Statements {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where node_id = $1 and held = 1 and ${NOT_REMOTE} order by id limit $2 ${d.lock.skipLocked}`,
+        where ${d.holds('$1')} and ${NOT_REMOTE} order by id limit $2 ${d.lock.skipLocked}`,
       params: [nodeId, limit],
     }
   }
@@ -224,10 +254,14 @@ export class Statements {
 
   /** What the store thinks this node runs, and since when. */
   liveAttempts(nodeId: string): Statement<Pick<TaskRow, 'id' | 'token' | 'kind' | 'startedAt'>> {
+    const { s, holds, keeps } = this.#d
+    const light = `union all select t.id, c.token, t.kind, c.started_at from curfew.light_claims c
+      cross join unnest(c.ids) as m (id) join curfew.tasks t on t.id = m.id and t.light = 1 where c.node_id = $1`
     return {
-      sql: `select id, token, kind, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and held = 1
+      sql: `select id, token, kind, started_at as "startedAt" from ${s}tasks where ${holds('$1')}
         union all
-        select id, token, kind, started_at as "startedAt" from ${this.#d.s}tasks where node_id = $1 and ${LIVE_TURN}`,
+        select id, token, kind, started_at as "startedAt" from ${s}tasks where ${keeps('$1')} and live = 1
+        ${this.light ? light : ''}`,
       params: [nodeId],
     }
   }
@@ -238,7 +272,7 @@ export class Statements {
   ): Statement<Pick<TaskRow, 'id' | 'token' | 'status' | 'timeoutKind' | 'graceMs'>> {
     return {
       sql: `select ${selectList(['id', 'token', 'status', 'timeoutKind', 'graceMs'], 't')} from ${this.#d.s}tasks t
-        where node_id = $1 and held = 1 and stopping = 1`,
+        where ${this.#d.holds('$1')} and stopping = 1`,
       params: [nodeId],
     }
   }
@@ -254,7 +288,7 @@ export class Statements {
     const d = this.#d
     return {
       sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t
-        where node_id = $1 and held = 1 and cast(grace_ms as bigint) < $2 order by id limit $3 ${d.lock.skipLocked}`,
+        where ${d.holds('$1')} and cast(grace_ms as bigint) < $2 order by id limit $3 ${d.lock.skipLocked}`,
       params: [nodeId, now - renewedAt - baseLeaseMs, limit],
     }
   }
@@ -295,8 +329,9 @@ export class Statements {
   /** They are this node's from now on. */
   adoptAttempts(ids: readonly string[], nodeId: string): Statement {
     const d = this.#d
+    const indexed = `, holder = case when holder is not null then $2 end, keeper = case when keeper is not null then $2 end`
     return {
-      sql: `update ${d.s}tasks set node_id = $2, version = version + 1 where id ${d.inList('$1')}`,
+      sql: `update ${d.s}tasks set node_id = $2, version = version + 1 ${this.light ? indexed : ''} where id ${d.inList('$1')}`,
       params: [d.list(ids), nodeId],
     }
   }
@@ -338,18 +373,32 @@ export class Statements {
 
   /** Slots are counted from what lives, never kept in a counter. */
   liveCount(queue: string): Statement<{ count: number }> {
-    const { s } = this.#d
+    const { s, holds } = this.#d
+    const light = `+ (select count(*) from curfew.light_claims c cross join unnest(c.ids) as m (id)
+      join curfew.tasks t on t.id = m.id and t.light = 1 where c.queue = $1)`
     return {
-      sql: `select count(*) as count from ${s}nodes n join ${s}tasks t on t.node_id = n.id and t.queue = $1 and t.held = 1`,
+      sql: `select (select count(*) from ${s}nodes n join ${s}tasks t on ${holds('n.id')} and t.queue = $1)
+        ${this.light ? light : ''} as count`,
       params: [queue],
     }
   }
 
   /** A stretch of the walk over all records. */
   sweepTasks(after: string, limit: number): Statement<SweptTask> {
+    const params = [after, limit]
+    if (this.light === null) {
+      return {
+        sql: `select ${selectList(SWEPT_FIELDS, 't')} from tasks t where id > $1 order by id limit $2`,
+        params,
+      }
+    }
+    const values = SWEPT_FIELDS.map(
+      (field) => `${field === 'ready' ? MAY_START : asWrittenOut(field)} as "${field}"`,
+    )
     return {
-      sql: `select ${selectList(SWEPT_FIELDS, 't')} from ${this.#d.s}tasks t where id > $1 order by id limit $2`,
-      params: [after, limit],
+      sql: `select ${values.join(', ')} from (
+          select * from curfew.tasks t where t.id > $1 order by t.id limit $2) t ${WITH_CLAIMS} order by t.id`,
+      params,
     }
   }
 

@@ -12,6 +12,8 @@ export interface TaskRow {
   status: TaskStatus
   /** May be claimed now. */
   ready: Flag
+  /** Not written since it was stored (PostgreSQL): see `postgres/postgres-light.ts`. */
+  light: Flag
   /** An attempt holds a slot: running, stopping, or abandoned and still running. */
   live: Flag
   /** The attempt was told to stop and its receipt has not come. */
@@ -106,6 +108,7 @@ export const TASK_COLUMNS: Record<keyof TaskRow, ColumnType> = {
   key: 'text',
   status: 'text',
   ready: 'int4',
+  light: 'int4',
   live: 'int4',
   stopping: 'int4',
   parked: 'text',
@@ -174,6 +177,7 @@ export function copyRow(row: TaskRow): TaskRow {
     key: row.key,
     status: row.status,
     ready: row.ready,
+    light: row.light,
     live: row.live,
     stopping: row.stopping,
     parked: row.parked,
@@ -240,6 +244,7 @@ const OF_TASKS = [
   'priority',
   'key',
   'ready',
+  'light',
   'failures',
   'queueDeadlineAt',
   'attemptDeadlineAt',
@@ -270,6 +275,7 @@ export function agentRow(row: AgentRow): TaskRow {
     key: null,
     status: row.status,
     ready: 0,
+    light: 0,
     live: row.live,
     stopping: row.stopping,
     parked: row.parked,
@@ -329,7 +335,7 @@ export function agentRow(row: AgentRow): TaskRow {
   }
 }
 
-/** What never changes after scheduling. */
+/** What no decision changes. */
 const FIXED: readonly (keyof TaskRow)[] = [
   'id',
   'name',
@@ -338,6 +344,7 @@ const FIXED: readonly (keyof TaskRow)[] = [
   'key',
   'input',
   'policy',
+  'light',
   'createdAt',
   'startAt',
   'attemptTimeoutMs',

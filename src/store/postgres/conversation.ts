@@ -145,7 +145,7 @@ export class Conversation {
     const query = { text: sql, values: params as unknown[] }
     if (read) return (await this.#send({ ...query, rowMode: 'array' })).rows.map(read)
     const { rows, rowCount } = await this.#send(query)
-    return unless && rowCount !== unless.changed ? this.#ask(unless.ask) : rows
+    return unless && rowCount !== unless.changed ? this.#ask(unless.ask()) : rows
   }
 
   /**

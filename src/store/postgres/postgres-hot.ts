@@ -3,7 +3,14 @@
  * Plans must not depend on statistics (a table analyzed while nothing ran makes the planner expect one running
  * row): write transactions switch off everything but index scans and nested loops.
  */
-import type { ClaimedTask, HotStatements, NewBelow, NewRow, Started } from '../hot-statements.ts'
+import type {
+  ClaimedTask,
+  ClaimRequest,
+  HotStatements,
+  NewBelow,
+  NewRow,
+  Started,
+} from '../hot-statements.ts'
 import {
   CLAIMED_FIELDS,
   claimSets,
@@ -13,8 +20,21 @@ import {
   withoutLongInputs,
 } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
+import { run, start } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 import { arrayLiteral, arrayOf } from './array-literal.ts'
+import type { Waiting } from './postgres-light.ts'
+import {
+  claimLight,
+  insertLight,
+  isLight,
+  LIGHT_VALUES,
+  lockNextLight,
+  makeReady,
+  nextLight,
+  takeLight,
+  unlessAll,
+} from './postgres-light.ts'
 
 /** What differs between tasks of one call; the rest is sent once per group. */
 const VARYING = ['id', 'key', 'input', 'ready', 'startAt', 'deadlineAt', 'queueDeadlineAt', 'dueAt'] as const
@@ -32,11 +52,16 @@ function makeShape(fields: readonly (keyof Whole)[], varying: readonly (keyof Wh
   const shared = fields.filter((field) => !varying.includes(field))
   const given = shared.map((field, i) => `$${varying.length + i + 1}::${TASK_COLUMNS[field]}`)
   const columns = [...varying, ...shared].map(column)
+  const node = given[shared.indexOf('nodeId')]
+  const kind = given[shared.indexOf('kind')]
   if (fields.includes('live')) {
-    const live = given[shared.indexOf('live')]
-    const kind = given[shared.indexOf('kind')]
-    columns.push('held')
-    given.push(kind ? `case when ${kind} = 'task' then ${live} else 0 end` : `${live}`)
+    const live = `${given[shared.indexOf('live')]} = 1`
+    columns.push('holder')
+    given.push(`case when ${kind ? `${kind} = 'task' and ${live}` : live} then ${node} end`)
+  }
+  if (kind) {
+    columns.push('keeper')
+    given.push(`case when ${kind} = 'agent' then ${node} end`)
   }
   const sql = `
 insert into curfew.tasks (${columns.join(', ')})
@@ -67,8 +92,8 @@ function lockNext(queue: string, name: string, limit: string, and = ''): string 
  * The update names places (ctid) and nothing else: any further condition lets the planner walk an index and compare
  * each row with all of them.
  */
-function claimText(counts: string, places: string, fields: readonly (keyof ClaimedTask)[]): string {
-  return `${counts} update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}, held = 1
+function claimText(places: string, fields: readonly (keyof ClaimedTask)[]): string {
+  return `update curfew.tasks t set ${claimSets('least(due_at, $1 + first_due_ms)')}, holder = $2
 where t.ctid = any(array(${places})) returning ${fields.map(unlessUsual).join(', ')}`
 }
 
@@ -81,15 +106,13 @@ function unlessUsual(field: keyof ClaimedTask): string {
   return `nullif(t.${column(field)}, ${typeof usual === 'number' ? usual : `'${usual}'`})`
 }
 
-/** In the order in which they are read; name and queue only where they are not known beforehand. */
-const READ_FIELDS = [
-  ...CLAIMED_FIELDS.filter((field) => field !== 'name' && field !== 'queue'),
-  ...(['name', 'queue'] as const),
-]
-const WITHOUT_KNOWN = READ_FIELDS.slice(0, -2)
+/** In the order in which they are read; the last only where they are not known beforehand. */
+const OFTEN_KNOWN = ['name', 'queue', 'light'] as const satisfies readonly (keyof ClaimedTask)[]
+const WITHOUT_KNOWN = CLAIMED_FIELDS.filter((field) => !(OFTEN_KNOWN as readonly string[]).includes(field))
+const READ_FIELDS = [...WITHOUT_KNOWN, ...OFTEN_KNOWN]
 
 /** Written out: each claim makes hundreds, and a literal is several times faster than setting fields by name. */
-function claimedTask(values: readonly unknown[], name: unknown, queue: unknown): ClaimedTask {
+function claimedTask(values: readonly unknown[], name: unknown, queue: unknown, light: unknown): ClaimedTask {
   const row: Record<keyof ClaimedTask, unknown> = {
     id: values[0],
     name,
@@ -108,41 +131,72 @@ function claimedTask(values: readonly unknown[], name: unknown, queue: unknown):
     rootId: values[12],
     step: values[13],
     detached: values[14] ?? USUAL.detached,
+    light,
   }
   return row as ClaimedTask
 }
 
-const CLAIM_ONE = claimText('', lockNext('$4', '$5', '$6'), WITHOUT_KNOWN)
+const CLAIM_ONE = claimText(lockNext('$4', '$5', '$6'), WITHOUT_KNOWN)
 
 /** Those that were claimed stand in the index until it is cleaned, and are passed one by one: this begins behind them. */
-const CLAIM_AFTER = claimText(
-  '',
-  lockNext('$4', '$5', '$6', 'and (t.priority, t.id) > ($7, $8)'),
-  WITHOUT_KNOWN,
-)
+const CLAIM_AFTER = claimText(lockNext('$4', '$5', '$6', 'and (t.priority, t.id) > ($7, $8)'), WITHOUT_KNOWN)
+
+const PAIRS = `(select q.queue, n.name from unnest($4::text[]) as q (queue), unnest($5::text[]) as n (name)) as w`
 
 /** First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. */
-const CLAIM_MANY = claimText(
-  `with next as (
-  select w.queue, w.name, c.priority, c.id
-  from (select q.queue, n.name from unnest($4::text[]) as q (queue), unnest($5::text[]) as n (name)) as w
+function claimManyText(andLight: boolean): string {
+  const next = `
+with next as (
+  select w.queue, w.name, c.light, c.priority, c.id from ${PAIRS}
   cross join lateral (
-    select t.priority, t.id from curfew.tasks t
-    where t.ready = 1 and t.queue = w.queue and t.name = w.name and ${TIME_LEFT}
-    order by t.priority, t.id limit $6) as c
+    (select 0 as light, t.priority, t.id from curfew.tasks t
+      where t.ready = 1 and t.queue = w.queue and t.name = w.name and ${TIME_LEFT}
+      order by t.priority, t.id limit $6)
+    ${andLight ? `union all (select 1, l.* from (${nextLight('w.queue', 'w.name', '$6')}) as l)` : ''}) as c
   order by c.priority, c.id limit $6),
-shares as (select queue, name, count(*) as share from next group by queue, name)`,
-  `select p.place from shares s cross join lateral (${lockNext('s.queue', 's.name', 's.share')}) as p`,
-  READ_FIELDS,
-)
+shares as (select queue, name, light, count(*) as share from next group by queue, name, light)`
+  const places = (light: 0 | 1, next: string) =>
+    `select p.place from shares s cross join lateral (${next}) as p where s.light = ${light}`
+  const others = claimText(places(0, lockNext('s.queue', 's.name', 's.share')), READ_FIELDS)
+  if (!andLight) return `${next} ${others}`
+  const light = READ_FIELDS.map((field) => LIGHT_VALUES[field] ?? `null::${TASK_COLUMNS[field]}`)
+  return `${next},
+${takeLight(places(1, lockNextLight('s.queue', 's.name', 's.share')))},
+others as (${others})
+select * from others union all select ${light.join(', ')} from taken r`
+}
+
+const CLAIM_MANY = claimManyText(true)
+/** Of what is not light. */
+export const CLAIM_OTHERS = claimManyText(false)
+
+/** Of one queue and name, none of them light. */
+function claimOne({ now, nodeId, token, queues, names, limit, after }: ClaimRequest): Statement<ClaimedTask> {
+  const [queue, name] = [queues[0] as string, names[0] as string]
+  const params = [now, nodeId, token, queue, name, limit]
+  const read = (values: readonly unknown[]) => claimedTask(values, name, queue, 0)
+  return after
+    ? { sql: CLAIM_AFTER, params: [...params, after.priority, after.id], read }
+    : { sql: CLAIM_ONE, params, read }
+}
+
+export function claimMany(
+  sql: string,
+  { now, nodeId, token, queues, names, limit }: ClaimRequest,
+): Statement<ClaimedTask> {
+  const params = [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit]
+  const read = (values: readonly unknown[]) =>
+    claimedTask(values, values.at(-3), values.at(-2), values.at(-1))
+  return { sql, params, read }
+}
 
 const COMPLETE = `
-update curfew.tasks t set ${completeSets('$1')}, held = 0, output = u.output
+update curfew.tasks t set ${completeSets('$1')}, holder = null, output = u.output
 from unnest($2::text[], $3::text[], $4::text[]) as u (id, token, output)
 where t.id = u.id and t.token = u.token and t.status = 'running'`
 
 const COMPLETE_BELOW = `
-update curfew.tasks t set ${completeSets('$1')}, held = 0, output = u.output, result_seq = u.result_seq
+update curfew.tasks t set ${completeSets('$1')}, holder = null, output = u.output, result_seq = u.result_seq
 from unnest($2::text[], $3::text[], $4::text[], $5::int4[]) as u (id, token, output, result_seq)
 where t.id = u.id and t.token = u.token and t.status = 'running'`
 
@@ -161,26 +215,14 @@ update curfew.tasks t set
 from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) as u (id, token, progress, details, moved)
 where t.id = u.id and t.token = u.token and t.status = 'running'`
 
-/** Of these attempts: those that this transaction has not written. */
-const MISSED = `
-select u.id from unnest($1::text[], $2::text[]) as u (id, token)
-where not exists (select 1 from curfew.tasks t
-  where t.id = u.id and t.token = u.token and t.xmin = pg_current_xact_id()::xid)`
-
-/** A count is all that is asked for: which of them it was matters only where one is missing. */
 function guarded<Row extends { id: string; token: string }>(
   sql: string,
   now: number,
   rows: readonly Row[],
   fields: readonly (keyof Row)[],
 ): Statement<{ id: string }> {
-  const [ids, tokens, ...rest] = [...(['id', 'token'] as const), ...fields].map((field) =>
-    arrayOf(rows, field),
-  )
-  return {
-    ...{ sql, params: [now, ids, tokens, ...rest] },
-    unless: { changed: rows.length, ask: { sql: MISSED, params: [ids, tokens] } },
-  }
+  const lists = [...(['id', 'token'] as const), ...fields].map((field) => arrayOf(rows, field))
+  return { sql, params: [now, ...lists], unless: unlessAll(rows) }
 }
 
 /** One whose key was taken has no row. */
@@ -193,8 +235,8 @@ export const POSTGRES_HOT: HotStatements = {
     const { rows, long } = withoutLongInputs(all)
     const groups = new Map<string, NewRow[]>()
     for (const row of rows) {
-      const { shared } = shape(row)
-      const key = shared.map((field) => (row as Whole)[field]).join('\u0000')
+      const light = isLight(row) ? `light ${row.ready}` : ''
+      const key = [light, ...shape(row).shared.map((field) => (row as Whole)[field])].join('\u0000')
       const group = groups.get(key)
       if (group) group.push(row)
       else groups.set(key, [row])
@@ -204,22 +246,19 @@ export const POSTGRES_HOT: HotStatements = {
     if (long.length) inserts.push({ sql: LONG_INPUT, params: [arrayOf(long, 'id'), arrayOf(long, 'input')] })
     return inserts
   },
-  claimTasks({ now, nodeId, token, queues, names, limit, after }) {
+  *claimTasks(request) {
+    const { queues, names, counted } = request
     // Planning the many costs more than claiming: most processes have one queue and often one name.
-    if (queues.length === 1 && names.length === 1) {
-      const [queue, name] = [queues[0] as string, names[0] as string]
-      const params = [now, nodeId, token, queue, name, limit]
-      const read = (values: readonly unknown[]) => claimedTask(values, name, queue)
-      return after
-        ? { sql: CLAIM_AFTER, params: [...params, after.priority, after.id], read }
-        : { sql: CLAIM_ONE, params, read }
+    const one = queues.length === 1 && names.length === 1
+    if (counted) yield* start(makeReady(request))
+    else if (one) {
+      const rows = yield* run(claimLight(request))
+      const instead = (rows[0] as Waiting | undefined)?.waiting
+      if (!instead) return rows as ClaimedTask[]
+      if (!instead.others) return []
+      if (instead.light) return yield* run(claimMany(CLAIM_MANY, request))
     }
-    const read = (values: readonly unknown[]) => claimedTask(values, values.at(-2), values.at(-1))
-    return {
-      sql: CLAIM_MANY,
-      read,
-      params: [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit],
-    }
+    return yield* run(one ? claimOne(request) : claimMany(counted ? CLAIM_OTHERS : CLAIM_MANY, request))
   },
   completeTasks: (now, rows) => guarded(COMPLETE, now, rows, ['output']),
   completeBelow: (now, rows) => guarded(COMPLETE_BELOW, now, rows, ['output', 'resultSeq']),
@@ -231,6 +270,7 @@ export const POSTGRES_HOT: HotStatements = {
 
 function insertGroup(rows: readonly NewRow[]): Statement<{ id: string }> {
   const first = rows[0] as Whole
+  if (isLight(first)) return insertLight(rows)
   const { sql, varying, shared } = shape(first)
   const keyed = rows.some(({ key }) => key !== null)
   return {

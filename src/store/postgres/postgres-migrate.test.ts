@@ -4,8 +4,8 @@ import { createDatabase, dropDatabase } from '../../../scripts/postgres/database
 import { SystemClock } from '../../core/system-clock.ts'
 import { newRow, newTask } from '../../engine/fixtures/task-rows.ts'
 import { VirtualClock } from '../../testing/virtual-clock.ts'
-import { SILENT } from '../fixtures/stores.ts'
-import { MIGRATIONS } from '../migrations.ts'
+import { HELD_WRONGLY, SILENT } from '../fixtures/stores.ts'
+import { META_TABLE, MIGRATIONS, schemaText } from '../migrations.ts'
 import { run, runAll } from '../statement.ts'
 import { migratePostgres } from './postgres-migrate.ts'
 import { PostgresStore } from './postgres-store.ts'
@@ -50,6 +50,34 @@ describe('migrations', () => {
     const second = await open()
     expect(await second.read(() => run(second.statements.readTasks(['t_1'])))).toEqual([newRow()])
     await second.close()
+  })
+
+  test('what an earlier version stored and ran is found by the indexes of this one', async () => {
+    await query('create schema curfew')
+    const old = MIGRATIONS.slice(0, 5)
+    for (const text of [META_TABLE, ...old]) await query(schemaText(text, 'postgres'))
+    await query(`insert into curfew.meta values ('schema_version', '${old.length}')`)
+    const columns =
+      'id, name, queue, priority, status, ready, live, held, kind, input, policy, node_id, settled_at'
+    await query(`insert into curfew.tasks (${columns}, created_at, start_at, grace_ms, token) values
+      ('t_1', 'work', 'default', 0, 'pending', 1, 0, 0, 'task', '1', '{}', 'n_1', null, 0, 0, 5000, null),
+      ('t_2', 'work', 'default', 0, 'running', 0, 1, 1, 'task', '2', '{}', 'n_1', null, 0, 0, 5000, 'a_1'),
+      ('t_3', 'work', 'default', 0, 'failed', 0, 0, 0, 'task', '3', '{}', 'n_1', 5, 0, 0, 5000, 'a_2'),
+      ('a_4', 'walk', '', 0, 'running', 0, 1, 0, 'agent', '4', '{}', 'n_1', null, 0, 0, 0, 'a_3')`)
+    const store = await open()
+    expect(await query(`select id from curfew.tasks where ${HELD_WRONGLY.postgres}`)).toEqual([])
+    const { statements } = store
+    const live = await store.read(() => run(statements.liveAttempts('n_1')))
+    expect(live.map(({ id }) => id).sort()).toEqual(['a_4', 't_2'])
+    const request = { now: 1, nodeId: 'n_2', token: 'a_9', queues: ['default'], names: ['work'], limit: 9 }
+    const claimed = await store.write(null, () => statements.hot.claimTasks(request))
+    expect(claimed).toMatchObject([{ id: 't_1', input: '1', light: 0 }])
+    const filter = { name: null, queue: null, timeoutKind: null, kind: null, parentId: null, parked: null }
+    const listed = await store.read(() =>
+      run(statements.listTasks({ ...filter, statuses: ['failed'], after: null, limit: 9 })),
+    )
+    expect(listed.map(({ id }) => id)).toEqual(['t_3'])
+    await store.close()
   })
 
   test('opening removes what transactions of processes long gone left, and nothing of this hour', async () => {

@@ -9,9 +9,13 @@ import { NodeStatements } from '../../leadership/node-statements.ts'
 import { SharedDatabase } from '../fixtures/shared-database.ts'
 import type { TestStore } from '../fixtures/stores.ts'
 import { SILENT } from '../fixtures/stores.ts'
+import type { ClaimRequest } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
 import { run, runAll } from '../statement.ts'
 import { postgresError } from './postgres-error.ts'
+import { CLAIM_OTHERS, claimMany } from './postgres-hot.ts'
+import type { LightStatements } from './postgres-light.ts'
+import { makeReady } from './postgres-light.ts'
 import { PostgresStore } from './postgres-store.ts'
 
 const NODES = new NodeStatements('postgres')
@@ -124,7 +128,7 @@ describe('several processes at once', () => {
           names: ['resize'],
         }
         const claimed = await store.write(null, () =>
-          run(store.statements.hot.claimTasks({ ...request, limit: 7 })),
+          store.statements.hot.claimTasks({ ...request, limit: 7 }),
         )
         expect(claimed.length).toBeLessThanOrEqual(7)
         mine.push(...claimed.map((task) => task.id))
@@ -210,7 +214,7 @@ describe('several processes at once', () => {
         names: ['resize'],
         limit: 1,
       }
-      const claimed = await db.run(db.statements.hot.claimTasks(request))
+      const claimed = await db.work(db.statements.hot.claimTasks(request))
       expect(claimed.map((task) => task.id)).toEqual([id(2)])
       expect(await db.run(db.statements.hot.dueTasks(1_000, [], 0, 9))).toEqual([])
     } finally {
@@ -269,21 +273,36 @@ describe('plans', () => {
   const plan = async ({ sql, params }: Statement): Promise<string> =>
     JSON.stringify(await db.run({ sql: `explain (format json) ${sql}`, params } as Statement))
 
+  /** What a claim asks: at first, or when that much waits. */
+  const claimOf = (request: ClaimRequest, waiting?: { others: boolean; light: boolean }): Statement => {
+    const work = db.statements.hot.claimTasks(request)
+    const first = work.next().value
+    return (waiting ? work.next([{ waiting }]).value : first) as Statement
+  }
+
   /** The plans of everything that is asked all the time. */
   async function check(): Promise<void> {
-    const claimPlan = await plan(db.statements.hot.claimTasks(claim))
+    const claimPlan = await plan(claimMany(CLAIM_OTHERS, claim))
     expect(claimPlan).toContain('"Index Name":"tasks_claim"')
     expect(claimPlan).not.toMatch(/Seq Scan|Hash Join|Merge Join|"tasks_pkey"/)
+    const bothPlan = await plan(claimOf(claim))
+    expect(bothPlan).toMatch(/"Index Name":"tasks_claim".*"Index Name":"light_ready_claim"/)
+    expect(bothPlan).not.toMatch(/Seq Scan|Hash Join|Merge Join/)
     const after = { priority: 1, id: id(1) }
-    const nextPlan = await plan(
-      db.statements.hot.claimTasks({ ...claim, queues: ['default'], names: ['resize'], after }),
-    )
+    const one = { ...claim, queues: ['default'], names: ['resize'], after }
+    const nextPlan = await plan(claimOf(one, { others: true, light: false }))
     // It begins behind that place and sorts nothing.
     expect(nextPlan).toMatch(/"Index Name":"tasks_claim".*"Index Cond":"[^"]*ROW\(t?_?1?\.?priority/)
     expect(nextPlan).not.toMatch(/Seq Scan|"Sort"|"tasks_pkey"/)
+    const lightPlan = await plan(claimOf(one))
+    expect(lightPlan).toMatch(
+      /"Index Name":"light_ready_claim".*"Index Cond":"[^"]*ROW\(r?_?1?\.?priority.*"Tid Scan"/,
+    )
+    expect(lightPlan).not.toMatch(/Seq Scan|"Sort"/)
     const duePlan = await plan(db.statements.hot.dueTasks(1_000, ['n_2'], 3_000, 500))
     expect(duePlan).toContain('"Index Name":"tasks_due"')
     expect(duePlan).not.toMatch(/Seq Scan|"Sort"/)
+    const light = db.statements.light as LightStatements
     const many = Array.from({ length: 500 }, (_, n) => ({ id: id(n), token: 'a' }))
     const reports = [
       db.statements.hot.completeTasks(
@@ -294,9 +313,21 @@ describe('plans', () => {
         1,
         many.map((one) => ({ ...one, progress: null, details: null, moved: 0 })),
       ),
+      light.complete(
+        1,
+        'n_1',
+        many.map((one) => ({ ...one, output: '1', startedAt: 1 })),
+      ),
+      light.writeOutClaimed(
+        'n_1',
+        many.map((one) => ({ ...one, startedAt: 1 })),
+      ),
+      ...light.writeOut(many.map((one) => one.id)),
+      makeReady({ ...claim, queues: ['default'] }),
     ]
     for (const statement of reports) {
-      const reportPlan = await plan(statement)
+      // There are a few claims at a time.
+      const reportPlan = (await plan(statement)).replace(/"Seq Scan"[^{}]*"light_claims"/, '')
       expect(reportPlan).toContain('"Index Name":"tasks_pkey"')
       expect(reportPlan).not.toMatch(/Seq Scan|Hash Join|Merge Join/)
     }

@@ -1,6 +1,6 @@
 /** The hot five on SQLite. There is no round trip to save, so bulk means a prepared statement in a loop. */
 import { SQLITE } from '../dialect.ts'
-import type { HotStatements, NewRow } from '../hot-statements.ts'
+import type { ClaimedTask, HotStatements, NewRow } from '../hot-statements.ts'
 import {
   CLAIMED_FIELDS,
   claimSets,
@@ -10,6 +10,7 @@ import {
   withoutLongInputs,
 } from '../hot-statements.ts'
 import type { Statement } from '../statement.ts'
+import { run } from '../statement.ts'
 import { column, selectList, TASK_COLUMNS, TASK_FIELDS } from '../task-row.ts'
 
 function columnsOf(row: NewRow): Record<keyof NewRow, 'text'> {
@@ -97,11 +98,11 @@ export const SQLITE_HOT: HotStatements = {
       inserts.push({ sql: LONG_INPUT, params: [], each: long.map(({ id, input }) => [id, input]) })
     return inserts
   },
-  claimTasks({ now, nodeId, token, queues, names, limit }) {
-    return {
+  *claimTasks({ now, nodeId, token, queues, names, limit }) {
+    return yield* run<ClaimedTask>({
       sql: claimText(queues.length, names.length),
       params: [now, nodeId, token, limit, ...queues, ...names],
-    }
+    })
   },
   completeTasks(now, rows) {
     return {
