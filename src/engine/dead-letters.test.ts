@@ -49,7 +49,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   }
   const apply = async (...commands: Command[]) => {
     const context = {
-      ...{ nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 },
+      ...{ nodeId: 'n_1', peers: () => [], endedClaims: [], overdueMs: 3_000, chance: () => 0.5 },
       claimed: () => undefined,
     }
     const request = { fence: null, context, memory: new AgentMemory(), wish: null, now: () => NOW }

@@ -26,7 +26,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   })
   const apply = (commands: Command[], wish: ClaimWish | null = null) => {
     const context = {
-      ...{ nodeId: 'n_1', peers: () => [], overdueMs: 3_000, chance: () => 0.5 },
+      ...{ nodeId: 'n_1', peers: () => [], endedClaims: [], overdueMs: 3_000, chance: () => 0.5 },
       claimed: () => undefined,
     }
     return commitBatch(db.store, commands, { fence: null, context, memory, wish, now: () => NOW })

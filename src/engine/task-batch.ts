@@ -35,6 +35,8 @@ export interface BatchContext {
   chance: () => number
   /** What a claim has got, before its commit. */
   claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => void
+  /** Claims of which nothing is light any more. */
+  endedClaims: readonly string[]
   /** The row of an agent as this process left it, if it knows. */
   recall: (agentId: string) => TaskRow | undefined
 }
@@ -134,6 +136,8 @@ export class TaskBatch {
     for (const { index, first } of repeated)
       if (first !== null) this.answers[index] = this.answers[first] as Answer
     yield* requests.forgetRefused(commands, this.answers)
+    const { statements, endedClaims } = this.#context
+    if (statements.light && endedClaims.length) yield* start(statements.light.forgetEnded(endedClaims))
     yield* writeOutAsked(this.#context, commands, this.answers)
     yield* this.#checkHot()
     return this

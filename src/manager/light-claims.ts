@@ -26,14 +26,22 @@ export interface DueClaims {
   dueAt: number
 }
 
+const NONE: readonly string[] = []
+
 export class LightClaims {
   /** By their tokens; the oldest first. */
   readonly #claims = new Map<string, Claim>()
+  /** Of which nothing is left. */
+  #ended: string[] = []
   /** The last that was looked for: those that end together are mostly of one. */
   #last: { token: string; claim: Claim | undefined } | null = null
 
   get none(): boolean {
-    return this.#claims.size === 0
+    return this.#claims.size === 0 && this.#ended.length === 0
+  }
+
+  get someEnded(): boolean {
+    return this.#ended.length > 0
   }
 
   claimed(token: string, startedAt: number, tasks: readonly ClaimedTask[]): void {
@@ -52,7 +60,14 @@ export class LightClaims {
   ended(token: string): void {
     if (this.#last?.token !== token) this.#last = { token, claim: this.#claims.get(token) }
     const { claim } = this.#last
-    if (claim) claim.left--
+    if (!claim || --claim.left > 0) return
+    this.#ended.push(token)
+    this.forget([token])
+  }
+
+  /** Those of which nothing is left. Where nobody deletes them they are written out when they are old: there is nothing. */
+  takeEnded(): readonly string[] {
+    return this.#ended.length > 0 ? this.#ended.splice(0) : NONE
   }
 
   /** Those that were made until then. `slots`: of all attempts that this process has. */

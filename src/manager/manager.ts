@@ -232,11 +232,12 @@ export class Manager implements ManagerPort {
   /** What was claimed until then. */
   async #writeOut(until: number): Promise<void> {
     const { tokens, attempts, all, dueAt } = this.#light.until(until, this.desk.held)
-    if (all.length === 0) return
+    // Nothing may follow what has ended last.
+    if (all.length === 0 && !this.#light.someEnded) return
     const answer = await this.submit({ type: 'write_out', tokens, attempts }, { patient: true })
     const kept = new Set(answer.type === 'written_out' ? answer.kept : all)
-    for (const { id: taskId, token } of attempts) if (!kept.has(token)) this.#notLight({ taskId, token })
     this.#light.forget(all.filter((token) => !kept.has(token)))
+    for (const { id: taskId, token } of attempts) if (!kept.has(token)) this.#notLight({ taskId, token })
     // Only now the store knows.
     if (dueAt < Infinity) this.watcher.hint(dueAt)
   }
@@ -269,6 +270,7 @@ export class Manager implements ManagerPort {
       overdueMs: LEADERSHIP_MS,
       chance: () => randomness.next(),
       claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => this.desk.answered(wish, tasks),
+      endedClaims: this.#light.takeEnded(),
     }
     // What is scheduled in this batch can be claimed in it too.
     const expected: ExpectedWork = { tasks: 0, names: [], ownTurns: 0, turns: 0 }

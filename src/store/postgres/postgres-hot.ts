@@ -234,12 +234,20 @@ export const POSTGRES_HOT: HotStatements = {
   insertTasks(all) {
     const { rows, long } = withoutLongInputs(all)
     const groups = new Map<string, NewRow[]>()
+    let last: { shape: Shape; group: NewRow[] } | null = null
     for (const row of rows) {
+      // Rows of one call are mostly alike, and comparing two costs less than a name for each.
+      if (last && isAlike(last.shape, last.group[0] as Whole, row as Whole)) {
+        last.group.push(row)
+        continue
+      }
+      const own = shape(row)
       const light = isLight(row) ? `light ${row.ready}` : ''
-      const key = [light, ...shape(row).shared.map((field) => (row as Whole)[field])].join('\u0000')
-      const group = groups.get(key)
-      if (group) group.push(row)
-      else groups.set(key, [row])
+      const key = [light, ...own.shared.map((field) => (row as Whole)[field])].join('\u0000')
+      const group = groups.get(key) ?? []
+      group.push(row)
+      groups.set(key, group)
+      last = { shape: own, group }
     }
     // By name first, so that the same keys are mostly met in the same order.
     const inserts = [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => insertGroup(group))
@@ -266,6 +274,16 @@ export const POSTGRES_HOT: HotStatements = {
     return { sql: DUE, params: [now, arrayLiteral(peers), now - overdueMs, limit] }
   },
   beatTasks: (now, rows) => guarded(BEAT, now, rows, ['progress', 'details', 'moved']),
+}
+
+/** Whether both stand in one group; `like` is in one of that shape. */
+function isAlike({ shared }: Shape, like: Whole, row: Whole): boolean {
+  return (
+    shapeOf(row) === shapeOf(like) &&
+    row.ready === like.ready &&
+    isLight(row) === isLight(like) &&
+    shared.every((field) => row[field] === like[field])
+  )
 }
 
 function insertGroup(rows: readonly NewRow[]): Statement<{ id: string }> {

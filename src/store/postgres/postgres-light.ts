@@ -45,6 +45,8 @@ export interface LightStatements {
   writeOutOf(nodeId: string): Statement
   /** What anybody claimed so long ago: whoever it was has forgotten it, or its main loop stands still. */
   writeOutBefore(time: number): Statement
+  /** These claims, of which nothing is light any more. */
+  forgetEnded(tokens: readonly string[]): Statement
   /** These claims, of which nothing but these attempts may be light. Answers those that it had to leave. */
   forgetClaims(tokens: readonly string[], left: readonly LightAttempt[]): Statement<{ token: string }>
 }
@@ -409,6 +411,10 @@ export const POSTGRES_LIGHT: LightStatements = {
   }),
   writeOutOf: (nodeId) => writeOutClaims('c.node_id = $1', [nodeId]),
   writeOutBefore: (time) => writeOutClaims('c.started_at < $1', [time]),
+  forgetEnded: (tokens) => ({
+    sql: 'delete from curfew.light_claims where token = any($1::text[])',
+    params: [arrayLiteral(tokens)],
+  }),
   forgetClaims: (tokens, left) => ({
     sql: FORGET,
     params: [arrayLiteral(tokens), arrayOf(left, 'id'), arrayOf(left, 'token')],
