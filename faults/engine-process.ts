@@ -145,15 +145,17 @@ export function factsOf(scratch: Scratch, type: string, ids?: readonly string[])
   )
 }
 
-/** Waits until this attempt of each of these has started; answers when the last did. */
+/** Waits until this attempt of each of these has started, or any; answers when the last did. */
 export async function started(
   scratch: Scratch,
   ids: readonly string[],
-  attempt: number,
+  attempt: number | 'any',
   timeoutMs: number,
 ): Promise<{ lastAt: number; facts: Fact[] }> {
   const facts = await until(`attempt ${attempt} of ${ids.length} tasks has started`, timeoutMs, () => {
-    const found = factsOf(scratch, 'attempt_started', ids).filter((fact) => fact.attempt === attempt)
+    const found = factsOf(scratch, 'attempt_started', ids).filter(
+      (fact) => attempt === 'any' || fact.attempt === attempt,
+    )
     return new Set(found.map(({ taskId }) => taskId)).size === ids.length ? found : null
   })
   return { lastAt: Math.max(...facts.map(({ mono }) => mono)), facts }
