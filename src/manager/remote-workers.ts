@@ -8,8 +8,9 @@ import { CurfewError } from '../core/errors.ts'
 import { MAX_REMOTE_WORKERS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Receipt } from '../core/states.ts'
+import { lockTasks } from '../engine/light-claims.ts'
 import { ATTEMPT_LEASE_BASE_MS, RENEW_EVERY_MS } from '../leadership/lease-times.ts'
-import { run, startAll } from '../store/statement.ts'
+import { run } from '../store/statement.ts'
 import type { Fence, Store } from '../store/store.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { TaskRow } from '../store/task-row.ts'
@@ -260,8 +261,8 @@ export class RemoteWorkers {
     if (shown.size + given.length === 0) return []
     const { live, rows } = await store.write(fence(), function* () {
       const ids = [...shown.keys(), ...given.map(({ assignment }) => assignment.taskId)]
-      if (store.statements.light) yield* startAll(store.statements.light.writeOut(ids))
-      const live = yield* run(store.statements.shownAttempts([...new Set(ids)]))
+      const known = yield* lockTasks(store.statements, [...new Set(ids)])
+      const live = known.filter((row) => row.live === 1)
       const rows = live.filter(({ id, token }) => shown.get(id) === token)
       const others = rows.filter((row) => row.nodeId !== nodeId).map(({ id }) => id)
       if (others.length) yield* run(store.statements.adoptAttempts(others, nodeId))

@@ -316,16 +316,6 @@ export class Statements {
     return { sql: `delete from ${this.#d.s}requests where at < $1`, params: [before] }
   }
 
-  /** What a worker shows, locked. */
-  shownAttempts(ids: readonly string[]): Statement<TaskRow> {
-    const d = this.#d
-    return {
-      sql: `select ${selectList(TASK_FIELDS, 't')} from ${d.s}tasks t where id ${d.inList('$1')} and live = 1
-        order by id ${d.name === 'postgres' ? 'for update' : ''}`,
-      params: [d.list(ids)],
-    }
-  }
-
   /** They are this node's from now on. */
   adoptAttempts(ids: readonly string[], nodeId: string): Statement {
     const d = this.#d
