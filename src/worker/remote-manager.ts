@@ -99,6 +99,8 @@ export class RemoteManager implements ManagerPort {
   #session = 0
   #target: BeatTarget | null = null
   #draining = false
+  /** It has said goodbye. */
+  #left = false
   #orphaned = false
   /** The renewal that none followed in time, where that has been acted upon. */
   #overSince = -Infinity
@@ -111,7 +113,8 @@ export class RemoteManager implements ManagerPort {
     this.attached.catch((error: Error) => options.logger.debug({ error: error.message }, 'not attached'))
     this.#closing.signal.addEventListener('abort', () => this.#asking.abort())
     const listener = {
-      unknown: () => this.#stream?.abort(),
+      // Once it has said goodbye nobody has to know it.
+      unknown: () => this.#left || this.#stream?.abort(),
       failed: (error: Error) =>
         options.logger.error({ error: error.message }, 'the thread of the beats died'),
     }
@@ -152,6 +155,7 @@ export class RemoteManager implements ManagerPort {
   /** Nothing runs here any more: whoever it was attached to need not wait. */
   async leave(): Promise<void> {
     const { workerId } = this.#worker?.hello ?? {}
+    this.#left = true
     if (this.#rpc && workerId !== undefined) {
       try {
         await this.#rpc.leave({ workerId, receipt: 'exited' }, { timeoutMs: LEAVE_WITHIN_MS })
