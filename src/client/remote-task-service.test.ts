@@ -134,6 +134,23 @@ test('X5: the same request goes to the next manager, with the ids it had', async
   expect(counters).toMatchObject({ requests: 3, retries: 2, failures: 0 })
 })
 
+test('a large request is on its way while the next one is made', async () => {
+  let made = 0
+  const madeBefore: number[] = []
+  const { service, clock } = setUp({
+    schedule: () => {
+      madeBefore.push(made)
+      return { tasks: [] }
+    },
+  })
+  const task = Object.defineProperty({ input: '', key: null }, 'input', { get: () => `${made++}` })
+  const request = { kind: 'task', name: 'echo', policy: {}, start: { delayMs: 0 } } as const
+  const schedule = () => service.schedule({ ...request, tasks: [task, task] })
+  await inTime(clock, Promise.all(Array.from({ length: 20 }, schedule)))
+  expect(madeBefore).toHaveLength(20)
+  expect(madeBefore[0]).toBeLessThan(10)
+})
+
 test('X5: requests that fail together all go to the next manager, and whatever comes then does too', async () => {
   const asked: string[] = []
   const answering = (name: string): Partial<ServiceImpl<typeof JobService>> => ({

@@ -54,6 +54,8 @@ export class RemoteTaskService implements TaskService {
   readonly #calls: ManagerCalls
   readonly #waits: GatheredWaits
   readonly #memberWaits: MemberWaits
+  /** The last of the large requests was made. */
+  #made = Promise.resolve()
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -95,6 +97,7 @@ export class RemoteTaskService implements TaskService {
 
   async schedule({ kind, name, policy, start, tasks, title }: ScheduleRequest): Promise<ScheduledTask[]> {
     const { ids, clock } = this.#parts
+    if (tasks.length > 1) await this.#turnToMake()
     const prefix = idPrefix({ kind, name })
     const request = {
       ...{ kind, name, policy: policy as never, ...(title !== undefined && { title }) },
@@ -110,6 +113,13 @@ export class RemoteTaskService implements TaskService {
     }
     const scheduled = await this.#calls.call(({ jobs }, options) => jobs.schedule(request, options))
     return scheduled.tasks.map(({ id, existing }) => ({ id, existing }))
+  }
+
+  /** Large requests are made one by one: each is on its way while the next one is made. */
+  #turnToMake(): Promise<void> {
+    const turn = this.#made
+    this.#made = turn.then(() => new Promise((resolve) => this.#parts.clock.endOfTurn(resolve)))
+    return turn
   }
 
   async get(id: string): Promise<TaskView | null> {

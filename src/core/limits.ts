@@ -2,8 +2,8 @@
 
 /** A batch of the funnel: larger ones hold locks, and so deadlines, for too long. */
 export const MAX_BATCH_ROWS = 500
-/** The same on PostgreSQL, which does the work elsewhere: what a transaction costs by itself is a thousandth each. */
-export const MAX_SHARED_BATCH_ROWS = 1_000
+/** The same on PostgreSQL: what each transaction costs by itself is more there, and another goes on beside it. */
+export const MAX_SHARED_BATCH_ROWS = 2_000
 export const MAX_BATCH_BYTES = 4 * 1024 * 1024
 /** Rows a bulk command may carry, for the same reason. */
 export const MAX_BULK_ROWS = 500

@@ -10,10 +10,10 @@ export function* claimTasks(
   wish: ClaimWish,
   now: number,
 ): Work<ClaimedTask[]> {
-  const { token, names, after } = wish
+  const { token, names, after, floors } = wish
   const claimed: ClaimedTask[] = []
   const claim = (queues: readonly string[], limit: number, counted: boolean) =>
-    statements.hot.claimTasks({ now, nodeId, token, queues, names, limit, after, counted })
+    statements.hot.claimTasks({ now, nodeId, token, queues, names, limit, after, floors, counted })
   if (wish.queues.length) claimed.push(...(yield* claim(wish.queues, wish.slots, false)))
   for (const queue of wish.limitedQueues) {
     const free = wish.slots - claimed.length

@@ -1,6 +1,6 @@
 /** What a transaction is asked to do, what it answers, and what it leaves to be told after its commit. */
 import type { Receipt } from '../core/states.ts'
-import type { ClaimedTask, ClaimPlace, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
+import type { ClaimedTask, ClaimFloor, NewBelow, NewRow, NewTask } from '../store/hot-statements.ts'
 import type { LightAttempt } from '../store/postgres/postgres-light.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type { Scope, StartedTurn, TurnWish } from './agent-batch.ts'
@@ -63,7 +63,9 @@ export interface ClaimWish {
   /** Older work may wait than what this batch brings. */
   look: boolean
   /** Of one queue and name: the next ones stand behind it. */
-  after: ClaimPlace | null
+  after: ClaimFloor | null
+  /** Where light tasks of these queues and names begin. */
+  floors: readonly ClaimFloor[]
   turns: TurnWish | null
 }
 

@@ -258,6 +258,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       limitedQueues: [],
       slots: 2,
       after: null,
+      floors: [],
       turns: null,
     }
     const schedule = (...tasks: ReturnType<typeof newTask>[]): Command[] => [

@@ -26,7 +26,7 @@ test('of one queue and name the next claim goes on behind the last of them', () 
   const at = (priority: number, id: string) => ({ name: 'b', queue: 'default', priority, id }) as ClaimedTask
   const rest = Array.from({ length: MAX_CLAIMED - 3 }, () => at(1, 't_4'))
   expect(focus.claimed([at(1, 't_9'), at(2, 't_3'), at(2, 't_1'), ...rest], MAX_CLAIMED)).toBe(true)
-  const asked = { names: ['b'], queues: ['default'], limitedQueues: [], after: { priority: 2, id: 't_3' } }
+  const asked = { names: ['b'], queues: ['default'], limitedQueues: [], after: at(2, 't_3') }
   expect(focus.ask(ALL)).toEqual({ asked, all: false })
   const two = [...tasks(1, 'a', 'default'), ...tasks(MAX_CLAIMED - 1, 'b', 'default')]
   expect(focus.claimed(two, MAX_CLAIMED)).toBe(false)

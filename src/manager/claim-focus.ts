@@ -4,7 +4,7 @@
  * few of them for all again. Of one queue and name the next one goes on behind the last: it neither passes what that
  * one has left in the index nor waits for its commit.
  */
-import type { ClaimedTask, ClaimPlace } from '../store/hot-statements.ts'
+import type { ClaimedTask, ClaimFloor } from '../store/hot-statements.ts'
 import { standsBefore } from '../store/hot-statements.ts'
 
 export interface Asked {
@@ -14,7 +14,7 @@ export interface Asked {
 }
 
 export interface Ask {
-  asked: Asked & { after: ClaimPlace | null }
+  asked: Asked & { after: ClaimFloor | null }
   /** It is asked for everything there is. */
   all: boolean
 }
@@ -25,7 +25,7 @@ const MOST_NARROW = 16
 const WORTH_NARROWING = 125
 
 export class ClaimFocus {
-  #found: { names: Set<string>; queues: Set<string>; last: ClaimPlace | null } | null = null
+  #found: { names: Set<string>; queues: Set<string>; last: ClaimFloor | null } | null = null
   #narrow = 0
 
   /** What to ask for, of everything there is. */
@@ -62,14 +62,19 @@ export class ClaimFocus {
     return last !== null
   }
 
+  /** The last claim came back full. */
+  get isNarrow(): boolean {
+    return this.#found !== null
+  }
+
   /** There may be work of another kind. */
   forget(): void {
     this.#found = null
   }
 }
 
-function lastOf(tasks: readonly ClaimedTask[]): ClaimPlace {
-  let last = tasks[0] as ClaimPlace
+function lastOf(tasks: readonly ClaimedTask[]): ClaimFloor {
+  let last = tasks[0] as ClaimFloor
   for (const task of tasks) if (standsBefore(last, task)) last = task
-  return { priority: last.priority, id: last.id }
+  return { queue: last.queue, name: last.name, priority: last.priority, id: last.id }
 }

@@ -4,6 +4,7 @@ import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts
 import { MAX_SHARED_BATCH_ROWS } from '../core/limits.ts'
 import { Curfew, task } from '../curfew.ts'
 import { SILENT } from '../store/fixtures/stores.ts'
+import { VirtualClock } from '../testing/virtual-clock.ts'
 
 const TASKS = 3 * MAX_SHARED_BATCH_ROWS - 100
 const LEFT = TASKS - 2 * MAX_SHARED_BATCH_ROWS
@@ -72,7 +73,12 @@ const free = `select count(*)::int as count
   from (select 1 from curfew.light_ready for update skip locked) as t`
 
 test('the next claim goes on behind one that is not committed, and nothing runs before its own commit', async () => {
-  await using _ = await Curfew.open({ store: url, tasks: [noop], concurrency: 2_000, logger: SILENT })
+  await using _ = await Curfew.open({
+    store: url,
+    tasks: [noop],
+    concurrency: 2 * MAX_SHARED_BATCH_ROWS,
+    logger: SILENT,
+  })
   // Its renewals tell of work that waits, and would be followed by a claim as well.
   await renewals.query('begin; select 1 from curfew.nodes for no key update')
   await untilTwoWait()
@@ -85,10 +91,15 @@ test('the next claim goes on behind one that is not committed, and nothing runs 
 })
 
 test('what a claim did not commit is claimed again, however far others have gone on', async () => {
-  await using _ = await Curfew.open({ store: url, tasks: [noop], concurrency: 2_000, logger: SILENT })
+  // No renewal tells of it within this time.
+  const clock = new VirtualClock()
+  await using _ = await Curfew.open({
+    ...{ store: url, tasks: [noop], concurrency: 2 * MAX_SHARED_BATCH_ROWS, logger: SILENT, clock },
+  })
   const [first] = await untilTwoWait()
   await other.query('select pg_terminate_backend($1)', [first])
   await other.query('select pg_advisory_unlock(1)')
+  for (let i = 0; i < 9; i++) await clock.advance(100)
   await untilEnded()
   expect(ran.toSorted((a, b) => a - b)).toEqual(Array.from({ length: TASKS }, (_, n) => n))
 })

@@ -8,7 +8,7 @@ import type { IdSource } from '../core/id.ts'
 import { MAX_BATCH_ROWS, MAX_FIRED, MAX_SHARED_BATCH_ROWS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import type { WorkKind } from '../core/own-work.ts'
-import { isOwnRun, workKind, workName } from '../core/own-work.ts'
+import { workKind, workName } from '../core/own-work.ts'
 import { AgentMemory } from '../engine/agent-memory.ts'
 import type { Answer, ClaimWish, Command, Committed } from '../engine/command.ts'
 import { commitBatch } from '../engine/commit-batch.ts'
@@ -30,12 +30,13 @@ import type { TaskRow } from '../store/task-row.ts'
 import type { Settled } from '../wire/task-service.ts'
 import type { DownMessage, ManagerPort, WorkerHello, WorkerSession } from '../wire/worker-port.ts'
 import { DeadlineWatcher } from './deadline-watcher.ts'
+import type { ExpectedWork } from './expected-work.ts'
+import { expectTasks, expectTurn } from './expected-work.ts'
 import { journalPage } from './journal-pages.ts'
 import { LightClaims, WRITE_OUT_AFTER_MS } from './light-claims.ts'
 import { Queues } from './queues.ts'
 import { TurnDesk } from './turn-desk.ts'
 import { Watchers } from './watchers.ts'
-import type { ExpectedWork } from './worker-desk.ts'
 import { WorkerDesk } from './worker-desk.ts'
 
 export interface ManagerOptions {
@@ -102,6 +103,7 @@ export class Manager implements ManagerPort {
       journal: (agentId, token, cursor) => this.#journal(agentId, token, cursor),
     })
     this.desk = new WorkerDesk({
+      clock: options.clock,
       mostClaimed: (options.store.dialect === 'postgres' ? SHARED : OWN).batchRows,
       turns: this.turns,
       ids: options.ids,
@@ -361,13 +363,17 @@ export class Manager implements ManagerPort {
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (newReady.length === 0) return
+    this.desk.stored(newReady)
     // A claim looks for one group of workers: what others take is still there.
     const looked = (task: NewRow) =>
       wish?.look === true &&
       wish.names.includes(task.name) &&
       (wish.queues.includes(task.queue) || wish.limitedQueues.includes(task.queue)) &&
-      (wish.after === null || standsBefore(wish.after, task))
-    if (newReady.some((task) => !looked(task) && this.desk.takes(task))) this.desk.workArrived()
+      (wish.after === null || standsBefore(wish.after, task)) &&
+      wish.floors.every(
+        (floor) => floor.queue !== task.queue || floor.name !== task.name || standsBefore(floor, task),
+      )
+    if (newReady.some((task) => !looked(task) && this.desk.takes(task))) this.desk.workIsReady()
     if (!this.#takesAll(newReady, wish?.look ? claimed.length : 0)) told.workWaits()
   }
 
@@ -386,7 +392,7 @@ export class Manager implements ManagerPort {
       case 'limits':
         return effect.nodeId === nodeId ? this.desk.limits(effect, now) : undefined
       case 'ready':
-        this.desk.workArrived()
+        this.desk.workIsReady()
         if (this.desk.freeSlots === 0) told.workWaits()
         return
       case 'news':
@@ -421,16 +427,6 @@ export class Manager implements ManagerPort {
 /** Transactions at a time, and the rows of one: where a server does the work, and where this process does. */
 const SHARED = { lanes: 3, batchRows: MAX_SHARED_BATCH_ROWS }
 const OWN = { lanes: 1, batchRows: MAX_BATCH_ROWS }
-
-function expectTasks(expected: ExpectedWork, name: string, count: number): void {
-  expected.tasks += count
-  if (!expected.names.includes(name)) expected.names.push(name)
-}
-
-function expectTurn(expected: ExpectedWork, agentId: string | undefined): void {
-  if (agentId !== undefined && isOwnRun(agentId)) expected.ownTurns++
-  else expected.turns++
-}
 
 const CALLED: Record<WorkKind, string> = { task: 'Task', agent: 'Agent', workflow: 'Workflow', job: 'Job' }
 

@@ -3,13 +3,14 @@
  * their reports on their way into the store. Decides nothing.
  */
 import { AttemptMap } from '../core/attempt-map.ts'
+import type { Clock } from '../core/clock.ts'
 import type { IdSource } from '../core/id.ts'
 import { isRemoteToken } from '../core/id.ts'
 import type { Logger } from '../core/logger.ts'
 import type { Answer, ClaimWish, Command } from '../engine/command.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { TaskMetrics } from '../engine/task-metrics.ts'
-import type { ClaimedTask } from '../store/hot-statements.ts'
+import type { ClaimedTask, NewRow } from '../store/hot-statements.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type {
   Assignment,
@@ -20,19 +21,14 @@ import type {
   WorkerSession,
 } from '../wire/worker-port.ts'
 import { assignmentOf, later, remaining } from './assignment.ts'
+import { ClaimFloors } from './claim-floors.ts'
+import type { ExpectedWork } from './expected-work.ts'
 import { throwPassing } from './passing-error.ts'
 import type { Queues } from './queues.ts'
+import { GOES_ON, NOT_ITS, reportAnswer, reportWeight } from './report-answers.ts'
 import type { TurnDesk } from './turn-desk.ts'
 import type { Group, Slot } from './worker-sessions.ts'
 import { Groups, Session, shareOut } from './worker-sessions.ts'
-
-/** What a batch may bring: how many tasks of which names, and how many turns of Curfew's own agents and of others. */
-export interface ExpectedWork {
-  tasks: number
-  names: string[]
-  ownTurns: number
-  turns: number
-}
 
 interface ClaimInFlight {
   group: Group | null
@@ -42,9 +38,12 @@ interface ClaimInFlight {
   all: boolean
   /** The next one went on behind it. */
   followed: boolean
+  /** Its number among those that look for light tasks. */
+  number: number
 }
 
 interface Parts {
+  clock: Clock
   /** In one transaction. */
   mostClaimed: number
   ids: IdSource
@@ -66,6 +65,7 @@ export class WorkerDesk {
     queues,
   }))
   #claiming = true
+  readonly #floors: ClaimFloors
   /** By their tokens. */
   readonly #inFlight = new Map<string, ClaimInFlight>()
   /** Every attempt that runs at a worker of this manager, or whose end is on its way into the store. */
@@ -73,6 +73,7 @@ export class WorkerDesk {
 
   constructor(parts: Parts) {
     this.#parts = parts
+    this.#floors = new ClaimFloors(parts.clock)
   }
 
   /** A worker of this process, whose messages are direct calls. */
@@ -186,8 +187,21 @@ export class WorkerDesk {
     return { queues: [...queues], names: [...new Set(groups.flatMap(({ names }) => names))] }
   }
 
+  /** There may be work that this process knows nothing of. */
   workArrived(): void {
+    // While claims come back full it will be found in its turn.
+    if (!this.#groups.all.every(({ focus }) => focus.isNarrow)) this.#floors.forget()
     this.#groups.workArrived()
+  }
+
+  /** The same, but all of it was stored or made ready by this process, and was told of with `stored`. */
+  workIsReady(): void {
+    this.#groups.workArrived()
+  }
+
+  /** New tasks can be claimed. */
+  stored(tasks: readonly NewRow[]): void {
+    this.#floors.stored(tasks)
   }
 
   stopClaiming(): void {
@@ -238,15 +252,19 @@ export class WorkerDesk {
       limitedQueues: group ? queues.limited(group.queues) : [],
     }
     const ask = group && look ? group.focus.ask(all) : { asked: { ...all, after: null }, all: true }
-    this.#inFlight.set(token, { group, slots, all: ask.all, followed: false })
-    return { token, ...ask.asked, slots, look, turns }
+    const { after } = ask.asked
+    const floors = look && !after ? this.#floors.of(ask.asked) : []
+    const number = this.#floors.begin(after ? [after] : floors)
+    this.#inFlight.set(token, { group, slots, all: ask.all, followed: false, number })
+    return { token, ...ask.asked, floors, slots, look, turns }
   }
 
   /** What a claim has got is known, its commit is not: the next one need not wait for that. */
   answered(wish: ClaimWish, claimed: readonly ClaimedTask[]): void {
     const flight = this.#inFlight.get(wish.token)
     if (!flight?.group || !wish.look) return
-    const { group } = flight
+    const { group, number } = flight
+    this.#floors.claimed(number, claimed)
     const goesOn = group.focus.claimed(claimed, wish.slots)
     // Of a queue with a limit only one can be claiming.
     if (!goesOn || wish.limitedQueues.length > 0) return
@@ -284,6 +302,7 @@ export class WorkerDesk {
   missed(wish: ClaimWish): void {
     const { group } = this.#settleWish(wish)
     group?.focus.forget()
+    this.#floors.forget()
     if (wish.turns) this.#parts.turns.missed(wish.turns)
     if (group && wish.look) group.mayWait = true
   }
@@ -291,8 +310,9 @@ export class WorkerDesk {
   #settleWish(wish: ClaimWish): ClaimInFlight {
     const flight = this.#inFlight.get(wish.token)
     this.#inFlight.delete(wish.token)
+    if (flight) this.#floors.end(flight.number)
     if (flight?.group) flight.group.wished -= wish.slots
-    return flight ?? { group: null, slots: 0, all: true, followed: false }
+    return flight ?? { group: null, slots: 0, all: true, followed: false, number: 0 }
   }
 
   /** Nothing that is claimed is still on its way here. */
@@ -384,7 +404,7 @@ export class WorkerDesk {
     if (elsewhere) throwPassing(answers)
     // Only now the ones behind them in a queue that was full can start.
     if (ended.some(({ assignment }) => queues.isLimited(assignment.queue))) {
-      this.workArrived()
+      this.workIsReady()
       kick()
     }
     for (const slot of ended) this.#slots.delete(slot)
@@ -419,28 +439,8 @@ export class WorkerDesk {
   }
 }
 
-const NOT_ITS: ReportAnswer = {
-  type: 'stale',
-  reason: { code: 'stale', message: 'it is the attempt of another worker' },
-}
-
 function sum<T>(items: Iterable<T>, of: (item: T) => number): number {
   let total = 0
   for (const item of items) total += of(item)
   return total
 }
-
-function reportWeight(command: Command): Weight {
-  const bytes =
-    command.type === 'input' && command.input.type === 'completed' ? command.input.output.length : 0
-  return { bytes, rows: 1 }
-}
-
-function reportAnswer(answer: Answer): ReportAnswer {
-  const { type } = answer
-  if (type === 'accepted' || type === 'stale' || type === 'extension' || type === 'limits') return answer
-  return { type: 'stale', reason: { code: 'stale', message: 'there is no such task any more' } }
-}
-
-/** Reports of attempts that run on. */
-const GOES_ON: readonly Report['type'][] = ['beat', 'extend', 'note', 'overdue']

@@ -117,12 +117,17 @@ export interface ClaimRequest {
   limit: number
   /** Of one queue and name: what stands before it, and itself, may be passed by. */
   after?: ClaimPlace | null
+  /** Of these queues and names light tasks stand behind the place, or have a higher priority. */
+  floors?: readonly ClaimFloor[]
   /** How many run is counted by their rows. */
   counted?: boolean
 }
 
 /** Where a task stands among those of its queue and name. */
 export type ClaimPlace = Pick<TaskRow, 'priority' | 'id'>
+
+/** A place up to which the light tasks of a queue and name were claimed. */
+export type ClaimFloor = ClaimPlace & Pick<TaskRow, 'queue' | 'name'>
 
 export function standsBefore(one: ClaimPlace, other: ClaimPlace): boolean {
   return one.priority === other.priority ? one.id < other.id : one.priority < other.priority

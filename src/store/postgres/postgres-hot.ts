@@ -143,27 +143,47 @@ const CLAIM_AFTER = claimText(lockNext('$4', '$5', '$6', 'and (t.priority, t.id)
 
 const PAIRS = `(select q.queue, n.name from unnest($4::text[]) as q (queue), unnest($5::text[]) as n (name)) as w`
 
+/**
+ * Where light tasks are looked for: behind the floor of their queue and name, and before it those of a higher priority;
+ * where there is none, everywhere.
+ */
+const RANGES = `
+floors as (select * from unnest($7::text[], $8::text[], $9::int4[], $10::text[]) as f (queue, name, priority, id)),
+ranges as (
+  select w.queue, w.name, ${-(2 ** 31)} as priority, '' as id, coalesce(f.priority, ${2 ** 31}) as below
+  from ${PAIRS} left join floors f on f.queue = w.queue and f.name = w.name
+  union all select f.*, ${2 ** 31} from floors f)`
+const inRange = (range: string) =>
+  `and (r.priority, r.id) > (${range}.priority, ${range}.id) and r.priority < ${range}.below`
+
 /** First how many of each queue and name are next, then exactly so many locks: nothing is locked in vain. */
 function claimManyText(andLight: boolean): string {
+  const light = `
+  union all
+  select w.queue, w.name, 1, w.priority, w.id, w.below, c.priority, c.id from ranges w
+  cross join lateral (${nextLight('w.queue', 'w.name', '$6', inRange('w'))}) as c`
   const next = `
-with next as (
-  select w.queue, w.name, c.light, c.priority, c.id from ${PAIRS}
+with ${andLight ? `${RANGES},` : ''}
+next as (
+  select w.queue, w.name, 0 as light, 0 as from_priority, '' as from_id, 0::int8 as below, c.priority, c.id
+  from ${PAIRS}
   cross join lateral (
-    (select 0 as light, t.priority, t.id from curfew.tasks t
-      where t.ready = 1 and t.queue = w.queue and t.name = w.name and ${TIME_LEFT}
-      order by t.priority, t.id limit $6)
-    ${andLight ? `union all (select 1, l.* from (${nextLight('w.queue', 'w.name', '$6')}) as l)` : ''}) as c
-  order by c.priority, c.id limit $6),
-shares as (select queue, name, light, count(*) as share from next group by queue, name, light)`
+    select t.priority, t.id from curfew.tasks t
+    where t.ready = 1 and t.queue = w.queue and t.name = w.name and ${TIME_LEFT}
+    order by t.priority, t.id limit $6) as c${andLight ? light : ''}
+  order by priority, id limit $6),
+shares as (
+  select queue, name, light, from_priority as priority, from_id as id, below, count(*) as share
+  from next group by queue, name, light, from_priority, from_id, below)`
   const places = (light: 0 | 1, next: string) =>
     `select p.place from shares s cross join lateral (${next}) as p where s.light = ${light}`
   const others = claimText(places(0, lockNext('s.queue', 's.name', 's.share')), READ_FIELDS)
   if (!andLight) return `${next} ${others}`
-  const light = READ_FIELDS.map((field) => LIGHT_VALUES[field] ?? `null::${TASK_COLUMNS[field]}`)
+  const values = READ_FIELDS.map((field) => LIGHT_VALUES[field] ?? `null::${TASK_COLUMNS[field]}`)
   return `${next},
-${takeLight(places(1, lockNextLight('s.queue', 's.name', 's.share')))},
+${takeLight(places(1, lockNextLight('s.queue', 's.name', 's.share', inRange('s'))))},
 others as (${others})
-select * from others union all select ${light.join(', ')} from taken r`
+select * from others union all select ${values.join(', ')} from taken r`
 }
 
 const CLAIM_MANY = claimManyText(true)
@@ -182,9 +202,11 @@ function claimOne({ now, nodeId, token, queues, names, limit, after }: ClaimRequ
 
 export function claimMany(
   sql: string,
-  { now, nodeId, token, queues, names, limit }: ClaimRequest,
+  { now, nodeId, token, queues, names, limit, floors = [] }: ClaimRequest,
 ): Statement<ClaimedTask> {
-  const params = [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit]
+  const all = [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit]
+  const lists = (['queue', 'name', 'priority', 'id'] as const).map((field) => arrayOf(floors, field))
+  const params = sql === CLAIM_MANY ? [...all, ...lists] : all
   const read = (values: readonly unknown[]) =>
     claimedTask(values, values.at(-3), values.at(-2), values.at(-1))
   return { sql, params, read }
@@ -255,9 +277,10 @@ export const POSTGRES_HOT: HotStatements = {
     return inserts
   },
   *claimTasks(request) {
-    const { queues, names, counted } = request
+    const { queues, names, counted, after, floors = [] } = request
     // Planning the many costs more than claiming: most processes have one queue and often one name.
-    const one = queues.length === 1 && names.length === 1
+    const oneRange = counted || after || floors.length === 0
+    const one = oneRange && queues.length === 1 && names.length === 1
     if (counted) yield* start(makeReady(request))
     else if (one) {
       const rows = yield* run(claimLight(request))

@@ -7,6 +7,8 @@ import { lockTasks, withoutClaimed } from '../../engine/light-claims.ts'
 import { decideTask } from '../../engine/task-decide.ts'
 import { SharedDatabase } from '../fixtures/shared-database.ts'
 import type { TestStore } from '../fixtures/stores.ts'
+import type { ClaimFloor, ClaimPlace } from '../hot-statements.ts'
+import { standsBefore } from '../hot-statements.ts'
 import type { Statement, Work } from '../statement.ts'
 import { run } from '../statement.ts'
 import type { TaskRow } from '../task-row.ts'
@@ -37,6 +39,8 @@ const claim = (token: string, limit = 500, more: object = {}): Work<{ id: string
   })
 const claimed = async (token: string, limit?: number, more?: object) =>
   (await db.work(claim(token, limit, more))).map((task) => task.id).sort()
+
+const inOrder = (a: ClaimPlace, b: ClaimPlace) => (standsBefore(a, b) ? -1 : 1)
 
 /** How the rows of these are stored, whatever readers are told. */
 const stored = () =>
@@ -115,6 +119,56 @@ describe('a light task', () => {
         expect(await claimed('a_2')).toEqual(rest.map((row) => row.id).sort())
       }),
       { numRuns: 25 },
+    )
+  })
+
+  test('is found behind the place where its queue and name begin, before it with a higher priority, elsewhere anywhere', async () => {
+    await insert(
+      { id: id(1) },
+      { id: id(2), priority: -1 },
+      { id: id(3) },
+      { id: id(4), priority: 1 },
+      { id: id(5), name: 'other' },
+      { id: id(6) },
+    )
+    const floors = [{ queue: 'default', name: 'resize', priority: 0, id: id(3) }]
+    const both = { names: ['resize', 'other'], floors }
+    expect(await claimed('a_1', 2, both)).toEqual([id(2), id(5)])
+    expect(await claimed('a_2', 9, { floors })).toEqual([id(4), id(6)])
+    expect(await claimed('a_3', 9, both)).toEqual([])
+    expect(await claimed('a_4', 9)).toEqual([id(1), id(3)])
+  })
+
+  test('is claimed in the same order, wherever claims begin, if nothing stands before that', async () => {
+    const kinds = { name: fc.constantFrom('resize', 'other'), queue: fc.constantFrom('default', 'mail') }
+    const rows = fc.array(fc.record({ ...kinds, priority: fc.integer({ min: -1, max: 1 }) }), {
+      maxLength: 25,
+    })
+    await fc.assert(
+      fc.asyncProperty(
+        rows,
+        fc.nat({ max: 25 }),
+        fc.integer({ min: 1, max: 25 }),
+        async (list, first, limit) => {
+          await db.clear()
+          const named = list.map((one, i) => ({ ...one, id: id(i), attemptTimeout: 60_000 }))
+          await insert(...named)
+          const all = { names: ['resize', 'other'], queues: ['mail', 'default'] }
+          const gone = first === 0 ? [] : await claimed('a_1', first, all)
+          const last = new Map<string, ClaimFloor>()
+          for (const one of named.filter((task) => gone.includes(task.id)).sort(inOrder))
+            last.set(`${one.queue} ${one.name}`, one)
+          const left = named.filter((task) => !gone.includes(task.id)).sort(inOrder)
+          const next = await claimed('a_2', limit, { ...all, floors: [...last.values()] })
+          expect(next).toEqual(
+            left
+              .slice(0, limit)
+              .map((one) => one.id)
+              .sort(),
+          )
+        },
+      ),
+      { numRuns: 60 },
     )
   })
 

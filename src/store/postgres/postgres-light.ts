@@ -145,9 +145,9 @@ export function lockNextLight(queue: string, name: string, limit: string, and = 
 }
 
 /** The same, only to be counted. */
-export function nextLight(queue: string, name: string, limit: string): string {
+export function nextLight(queue: string, name: string, limit: string, and: string): string {
   return `select r.priority, r.id from curfew.light_ready r
-    where r.queue = ${queue} and r.name = ${name} and ${TIME_LEFT} order by r.priority, r.id limit ${limit}`
+    where r.queue = ${queue} and r.name = ${name} and ${TIME_LEFT} ${and} order by r.priority, r.id limit ${limit}`
 }
 
 /** Takes what stands at these places out of `light_ready`, and makes it a claim. */

@@ -167,6 +167,7 @@ describe('several processes at once', () => {
             limitedQueues: ['default'],
             slots: 3,
             after: null,
+            floors: [],
             look: true,
             turns: null,
           }
@@ -290,6 +291,10 @@ describe('plans', () => {
     const bothPlan = await plan(claimOf(claim))
     expect(bothPlan).toMatch(/"Index Name":"tasks_claim".*"Index Name":"light_ready_claim"/)
     expect(bothPlan).not.toMatch(/Seq Scan|Hash Join|Merge Join/)
+    // It begins behind that place too, and where there is none at the front.
+    expect(bothPlan).toMatch(
+      /"light_ready_claim"[^}]*"Index Cond":"[^"]*ROW\(r?_?1?\.?priority[^"]*priority <[^"]*below/,
+    )
     const after = { priority: 1, id: id(1) }
     const one = { ...claim, queues: ['default'], names: ['resize'], after }
     const nextPlan = await plan(claimOf(one, { others: true, light: false }))

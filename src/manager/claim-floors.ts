@@ -1,0 +1,141 @@
+/**
+ * How far each queue and name was claimed, where it was far. What was claimed stands in the index of `light_ready`
+ * until that is cleaned, and a claim that begins at the front passes all of it. So it begins behind, where nothing can
+ * stand before: what this process stores it knows of, and what others have stored is looked for when they tell of it.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { ClaimedTask, ClaimFloor, ClaimPlace } from '../store/hot-statements.ts'
+import { standsBefore } from '../store/hot-statements.ts'
+
+type Kind = Pick<ClaimFloor, 'queue' | 'name'>
+type Placed = Kind & ClaimPlace
+type Taken = Placed & Pick<ClaimedTask, 'light'>
+
+interface Floor {
+  place: ClaimFloor
+  /** How many were claimed since it is kept. */
+  claimed: number
+  /** The monotonic clock when that began. */
+  since: number
+}
+
+/** Fewer are passed in less time than it takes to plan around them. */
+const WORTH_PASSING = 2_000
+/** Each is a range more to look through. */
+const MOST_FLOORS = 16
+/** A process that was killed may have had some of them locked, and says nothing: so long they wait at most. */
+const LONGEST_MS = 10_000
+/** Of tasks that were stored while claims were under way. */
+const MOST_STORED = 1_000
+
+export class ClaimFloors {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  readonly #worthPassing: number
+  readonly #floors = new Map<string, Floor>()
+  /** Claims are numbered as they begin. By their numbers: where they began, if not at the front. */
+  #begun = 0
+  readonly #underWay = new Map<number, readonly ClaimFloor[]>()
+  /** Those that began until then may have missed something. */
+  #doubtful = 0
+  /** The first of what was stored while claims were under way, which they may not have seen. */
+  #stored: { kind: string; place: ClaimPlace; begun: number }[] = []
+
+  constructor(clock: Pick<Clock, 'monotonic'>, worthPassing = WORTH_PASSING) {
+    this.#clock = clock
+    this.#worthPassing = worthPassing
+  }
+
+  /** A claim begins, of some queues and names behind these places; its number. */
+  begin(behind: readonly ClaimFloor[]): number {
+    this.#underWay.set(++this.#begun, behind)
+    return this.#begun
+  }
+
+  /** Where a claim may begin, of what it asks for. */
+  of({ queues, names }: { queues: readonly string[]; names: readonly string[] }): ClaimFloor[] {
+    const now = this.#clock.monotonic()
+    const floors: ClaimFloor[] = []
+    for (const [kind, { place, claimed, since }] of this.#floors) {
+      if (now - since >= LONGEST_MS) this.#floors.delete(kind)
+      else if (claimed >= this.#worthPassing && queues.includes(place.queue) && names.includes(place.name))
+        floors.push(place)
+    }
+    return floors
+  }
+
+  /** What a claim has taken: of each queue and name all there was, from where it began up to the last of them. */
+  claimed(claim: number, tasks: readonly Taken[]): void {
+    if (claim <= this.#doubtful) return
+    const last = new Map<string, { place: Placed; claimed: number }>()
+    let latest: { place: Placed; claimed: number } | undefined
+    for (const task of tasks) {
+      if (task.light === 0) continue
+      if (latest?.place.name !== task.name || latest.place.queue !== task.queue) {
+        const kind = kindOf(task)
+        latest = last.get(kind) ?? { place: task, claimed: 0 }
+        last.set(kind, latest)
+      }
+      latest.claimed++
+      if (standsBefore(latest.place, task)) latest.place = task
+    }
+    for (const [kind, { place, claimed }] of last) this.#raise(claim, kind, place, claimed)
+  }
+
+  #raise(claim: number, kind: string, { queue, name, priority, id }: Placed, claimed: number): void {
+    const place = { queue, name, priority, id }
+    const unseen = this.#stored.some(
+      (stored) => stored.begun >= claim && stored.kind === kind && !standsBefore(place, stored.place),
+    )
+    if (unseen) return
+    const floor = this.#floors.get(kind)
+    const from = this.#underWay.get(claim)?.find((one) => one.queue === queue && one.name === name)
+    // What stands before the place where it began it has not looked at.
+    if (from && (!floor || standsBefore(floor.place, from))) return
+    if (floor) {
+      floor.claimed += claimed
+      if (standsBefore(floor.place, place)) floor.place = place
+      return
+    }
+    const [oldest] = this.#floors.keys()
+    if (this.#floors.size >= MOST_FLOORS) this.#floors.delete(oldest as string)
+    this.#floors.set(kind, { place, claimed, since: this.#clock.monotonic() })
+  }
+
+  /** A claim is over. */
+  end(claim: number): void {
+    this.#underWay.delete(claim)
+    const [oldest = Infinity] = this.#underWay.keys()
+    if (this.#stored.length > 0) this.#stored = this.#stored.filter(({ begun }) => begun >= oldest)
+  }
+
+  /** What this process has stored can be claimed. */
+  stored(tasks: readonly Placed[]): void {
+    if (this.#floors.size === 0 && this.#underWay.size === 0) return
+    const first = new Map<string, Placed>()
+    let latest: Placed | undefined
+    for (const task of tasks) {
+      if (latest?.name === task.name && latest.queue === task.queue && standsBefore(latest, task)) continue
+      const kind = kindOf(task)
+      latest = first.get(kind)
+      if (!latest || standsBefore(task, latest)) latest = task
+      first.set(kind, latest)
+    }
+    for (const [kind, place] of first) {
+      const floor = this.#floors.get(kind)
+      if (floor && !standsBefore(floor.place, place)) this.#floors.delete(kind)
+      if (this.#underWay.size > 0) this.#stored.push({ kind, place, begun: this.#begun })
+    }
+    if (this.#stored.length > MOST_STORED) this.forget()
+  }
+
+  /** Anything may stand anywhere. */
+  forget(): void {
+    this.#floors.clear()
+    this.#stored = []
+    this.#doubtful = this.#begun
+  }
+}
+
+function kindOf({ queue, name }: Kind): string {
+  return `${queue}\u0000${name}`
+}
