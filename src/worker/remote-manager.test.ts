@@ -12,9 +12,13 @@ const quiet = { debug() {}, info() {}, warn() {}, error() {} }
 
 /**
  * A manager whose lease can be as old as one likes. `standsStill`: it takes reports, and answers none; `beatsBehind`: it
- * answers a beat when so many more have come.
+ * answers a beat when so many more have come; `forgets`: it answers a goodbye when two beats behind it were told that
+ * nobody knows this worker.
  */
-async function startManager(leaseAge: () => number, { standsStill = false, beatsBehind = 0 } = {}) {
+async function startManager(
+  leaseAge: () => number,
+  { standsStill = false, beatsBehind = 0, forgets = false } = {},
+) {
   const sent: AttachResponse[] = []
   let wake = () => {} // whoever waits in the stream
   const send = (message: AttachResponse) => {
@@ -23,6 +27,9 @@ async function startManager(leaseAge: () => number, { standsStill = false, beats
   }
   const reports: string[] = []
   const beats: (() => void)[] = []
+  let attached = 0
+  let beatsToLeave = Infinity
+  const left = Promise.withResolvers<void>()
   const server = await startHttpServer({
     ...{ address: { type: 'tcp', host: '127.0.0.1', port: 0 }, clock: new SystemClock(), logger: quiet },
     ...{
@@ -33,6 +40,7 @@ async function startManager(leaseAge: () => number, { standsStill = false, beats
     routes: (router) => {
       router.service(WorkerService, {
         async *attach(_request, { signal }) {
+          attached++
           signal.addEventListener('abort', () => wake())
           while (!signal.aborted) {
             const next = sent.shift()
@@ -51,13 +59,21 @@ async function startManager(leaseAge: () => number, { standsStill = false, beats
           return create(ReportResponseSchema, { answers: said.map(() => answerToWire({ type: 'accepted' })) })
         },
         beat: async () => {
+          if (beatsToLeave-- <= 2) {
+            if (beatsToLeave === 0) left.resolve()
+            return { unknown: true, leaseAgeMs: 0 }
+          }
           const answered = Promise.withResolvers<void>()
           beats.push(answered.resolve)
           beats.at(-1 - beatsBehind)?.()
           await answered.promise
           return { unknown: false, leaseAgeMs: leaseAge() }
         },
-        leave: () => ({}),
+        leave: async () => {
+          beatsToLeave = 2
+          if (forgets) await left.promise
+          return {}
+        },
       })
     },
   })
@@ -82,7 +98,8 @@ async function startManager(leaseAge: () => number, { standsStill = false, beats
       }),
     )
   const leave = () => send(down('goodbye', { $typeName: 'curfew.v1.Goodbye' }))
-  return { url: server.url, reports, beats, welcome, start, leave, close: () => server.close() }
+  const attaches = () => attached
+  return { url: server.url, reports, beats, attaches, welcome, start, leave, close: () => server.close() }
 }
 
 test('work that comes after an outage is run, though the last beat was before its end', async () => {
@@ -158,6 +175,20 @@ test('beats that are answered late, within the orphan grace, keep the lease', as
   } finally {
     ends.resolve()
     await worker.close()
+    await manager.close()
+  }
+})
+
+test('a worker that has said goodbye does not attach again when its last beats are answered', async () => {
+  const manager = await startManager(() => 0, { forgets: true })
+  const work = task({ name: 'work', run: async () => undefined })
+  const worker = await Curfew.work({ managers: manager.url, tasks: [work], logger: quiet })
+  try {
+    manager.welcome()
+    await worker.attached()
+    await worker.close()
+    expect(manager.attaches()).toBe(1)
+  } finally {
     await manager.close()
   }
 })
