@@ -56,6 +56,7 @@ export class RemoteTaskService implements TaskService {
   readonly #memberWaits: MemberWaits
   /** The last of the large requests was made. */
   #made = Promise.resolve()
+  #waiting = 0
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -97,18 +98,18 @@ export class RemoteTaskService implements TaskService {
 
   async schedule({ kind, name, policy, start, tasks, title }: ScheduleRequest): Promise<ScheduledTask[]> {
     const { ids, clock } = this.#parts
-    if (tasks.length > 1) await this.#turnToMake()
     const prefix = idPrefix({ kind, name })
+    // In the order of the calls: by their ids they are claimed.
+    const own = tasks.map(({ id }) => id ?? ids.next(prefix, clock.wall()))
+    if (tasks.length > 1 || this.#waiting > 0) await this.#turnToMake()
     const request = {
       ...{ kind, name, policy: policy as never, ...(title !== undefined && { title }) },
       start:
         'at' in start
           ? { case: 'startAt' as const, value: start.at }
           : { case: 'delayMs' as const, value: start.delayMs },
-      tasks: tasks.map(({ input, key, id }) =>
-        create(NewWorkSchema, {
-          ...{ input, id: id ?? ids.next(prefix, clock.wall()), ...(key !== null && { key }) },
-        }),
+      tasks: tasks.map(({ input, key }, i) =>
+        create(NewWorkSchema, { input, id: own[i] as string, ...(key !== null && { key }) }),
       ),
     }
     const scheduled = await this.#calls.call(({ jobs }, options) => jobs.schedule(request, options))
@@ -116,10 +117,12 @@ export class RemoteTaskService implements TaskService {
   }
 
   /** Large requests are made one by one: each is on its way while the next one is made. */
-  #turnToMake(): Promise<void> {
+  async #turnToMake(): Promise<void> {
     const turn = this.#made
     this.#made = turn.then(() => new Promise((resolve) => this.#parts.clock.endOfTurn(resolve)))
-    return turn
+    this.#waiting++
+    await turn
+    this.#waiting--
   }
 
   async get(id: string): Promise<TaskView | null> {

@@ -41,6 +41,7 @@ export async function commitBatch(
       const ids = error instanceof OutdatedRows ? error.ids : refused
       if (ids.every((id) => cold.has(id))) throw error
       for (const id of ids) cold.add(id)
+      context.takenBack(wish)
     }
   }
 }

@@ -51,6 +51,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     const context = {
       ...{ nodeId: 'n_1', peers: () => [], endedClaims: [], overdueMs: 3_000, chance: () => 0.5 },
       claimed: () => undefined,
+      takenBack: () => undefined,
     }
     const request = { fence: null, context, memory: new AgentMemory(), wish: null, now: () => NOW }
     return (await commitBatch(db.store, commands, request)).answers.map(({ type }) => type)

@@ -28,6 +28,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
     const context = {
       ...{ nodeId: 'n_1', peers: () => [], endedClaims: [], overdueMs: 3_000, chance: () => 0.5 },
       claimed: () => undefined,
+      takenBack: () => undefined,
     }
     return commitBatch(db.store, commands, { fence: null, context, memory, wish, now: () => NOW })
   }

@@ -35,6 +35,8 @@ export interface BatchContext {
   chance: () => number
   /** What a claim has got, before its commit. */
   claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => void
+  /** Nothing of that is true any more: it is decided again. */
+  takenBack: (wish: ClaimWish | null) => void
   /** Claims of which nothing is light any more. */
   endedClaims: readonly string[]
   /** The row of an agent as this process left it, if it knows. */

@@ -58,10 +58,13 @@ describe('claims begin', () => {
     expect(floors.of(ALL)).toEqual([])
   })
 
-  test('at the front for what has a higher priority', () => {
+  test('where they did, whatever has a higher priority: that is looked for besides', () => {
     const floors = new ClaimFloors(clock)
     claim(floors, taken(0, ENOUGH))
-    floors.stored([place(ENOUGH + 5, { priority: -1 })])
+    floors.stored([place(1, { priority: -1 })])
+    expect(floors.of(ALL)).toEqual([place(ENOUGH - 1)])
+    // Of each priority the first counts.
+    floors.stored([place(1, { priority: -1 }), place(ENOUGH + 5), place(1)])
     expect(floors.of(ALL)).toEqual([])
   })
 
@@ -131,7 +134,7 @@ test('nothing that was stored stands before the place where a claim begins', () 
   const step = fc.record({
     kind: fc.constantFrom(
       ...(['begin', 'begin', 'begin', 'answer', 'answer', 'answer'] as const),
-      ...(['end', 'end', 'fail', 'store', 'tell', 'tell'] as const),
+      ...(['end', 'end', 'fail', 'again', 'store', 'tell', 'tell'] as const),
     ),
     pick: fc.nat(),
     places: fc.array(fc.record({ id: fc.nat({ max: 30 }), priority: fc.integer({ min: -1, max: 1 }) }), {
@@ -145,11 +148,29 @@ test('nothing that was stored stands before the place where a claim begins', () 
       const ready = new Map<string, ClaimFloor>()
       const untold: ClaimFloor[] = []
       const key = (one: ClaimFloor) => `${one.priority} ${one.id}`
-      type Flight = { number: number; took: ClaimFloor[]; answered: boolean }
+      type Flight = {
+        number: number
+        behind: readonly ClaimFloor[]
+        narrow: boolean
+        took: ClaimFloor[]
+        answered: boolean
+      }
       const flights: Flight[] = []
       let last: ClaimFloor | null = null
+      const take = (behind: readonly ClaimFloor[], narrow: boolean, limit: number): ClaimFloor[] => {
+        const [from] = behind
+        const seen = [...ready.values()].filter(
+          (one) => !from || standsBefore(from, one) || (!narrow && one.priority < from.priority),
+        )
+        seen.sort((a, b) => (standsBefore(a, b) ? -1 : 1))
+        const took = seen.slice(0, limit)
+        for (const one of took) ready.delete(key(one))
+        return took
+      }
       for (const { kind, pick, places, narrow } of steps) {
-        const asked = flights.filter(({ answered }) => answered === (kind === 'end'))
+        const asked = flights.filter(({ answered }) =>
+          kind === 'answer' ? !answered : kind === 'end' ? answered : true,
+        )
         const flight = asked[pick % (asked.length || 1)]
         if (kind === 'store') {
           for (const { id, priority } of places) {
@@ -161,15 +182,10 @@ test('nothing that was stored stands before the place where a claim begins', () 
           }
         } else if (kind === 'tell') floors.stored(untold.splice(0))
         else if (kind === 'begin') {
-          const behind = narrow && last ? [last] : floors.of(ALL)
-          const [from] = behind
-          const seen = [...ready.values()].filter(
-            (one) => !from || standsBefore(from, one) || (!narrow && one.priority < from.priority),
-          )
-          seen.sort((a, b) => (standsBefore(a, b) ? -1 : 1))
-          const took = seen.slice(0, 1 + (pick % 5))
-          for (const one of took) ready.delete(key(one))
-          flights.push({ number: floors.begin(behind), took, answered: false })
+          const behind: readonly ClaimFloor[] = narrow && last ? [last] : floors.of(ALL)
+          const isNarrow = narrow && last !== null
+          const took = take(behind, isNarrow, 1 + (pick % 5))
+          flights.push({ number: floors.begin(behind), behind, narrow: isNarrow, took, answered: false })
         } else if (kind === 'answer' && flight) {
           flight.answered = true
           floors.claimed(
@@ -180,6 +196,12 @@ test('nothing that was stored stands before the place where a claim begins', () 
         } else if (kind === 'end' && flight) {
           floors.end(flight.number)
           flights.splice(flights.indexOf(flight), 1)
+        } else if (kind === 'again' && flight) {
+          for (const one of flight.took) ready.set(key(one), one)
+          floors.forget()
+          flight.took = take(flight.behind, flight.narrow, 1 + (pick % 5))
+          flight.answered = false
+          last = null
         } else if (kind === 'fail' && flight) {
           for (const one of flight.took) ready.set(key(one), one)
           floors.forget()

@@ -84,7 +84,7 @@ export class ClaimFloors {
   #raise(claim: number, kind: string, { queue, name, priority, id }: Placed, claimed: number): void {
     const place = { queue, name, priority, id }
     const unseen = this.#stored.some(
-      (stored) => stored.begun >= claim && stored.kind === kind && !standsBefore(place, stored.place),
+      (stored) => stored.begun >= claim && stored.kind === kind && hides(place, stored.place),
     )
     if (unseen) return
     const floor = this.#floors.get(kind)
@@ -111,18 +111,21 @@ export class ClaimFloors {
   /** What this process has stored can be claimed. */
   stored(tasks: readonly Placed[]): void {
     if (this.#floors.size === 0 && this.#underWay.size === 0) return
+    // The first of each queue, name and priority.
     const first = new Map<string, Placed>()
     let latest: Placed | undefined
     for (const task of tasks) {
-      if (latest?.name === task.name && latest.queue === task.queue && standsBefore(latest, task)) continue
-      const kind = kindOf(task)
-      latest = first.get(kind)
-      if (!latest || standsBefore(task, latest)) latest = task
-      first.set(kind, latest)
+      if (latest && isAlike(latest, task) && latest.id < task.id) continue
+      const key = `${task.priority} ${kindOf(task)}`
+      latest = first.get(key)
+      if (!latest || task.id < latest.id) latest = task
+      first.set(key, latest)
     }
-    for (const [kind, place] of first) {
+    for (const one of first.values()) {
+      const kind = kindOf(one)
+      const place = { priority: one.priority, id: one.id }
       const floor = this.#floors.get(kind)
-      if (floor && !standsBefore(floor.place, place)) this.#floors.delete(kind)
+      if (floor && hides(floor.place, place)) this.#floors.delete(kind)
       if (this.#underWay.size > 0) this.#stored.push({ kind, place, begun: this.#begun })
     }
     if (this.#stored.length > MOST_STORED) this.forget()
@@ -134,6 +137,15 @@ export class ClaimFloors {
     this.#stored = []
     this.#doubtful = this.#begun
   }
+}
+
+/** Whether a claim that begins there passes it by. */
+function hides(floor: ClaimPlace, place: ClaimPlace): boolean {
+  return place.priority === floor.priority && place.id <= floor.id
+}
+
+function isAlike(one: Placed, other: Placed): boolean {
+  return one.priority === other.priority && one.name === other.name && one.queue === other.queue
 }
 
 function kindOf({ queue, name }: Kind): string {

@@ -1,9 +1,12 @@
 /** Claims that begin behind what was claimed before: whatever comes to stand in front of it is found all the same. */
 import pg from 'pg'
-import { afterEach, beforeEach, expect, inject, test } from 'vitest'
+import { afterEach, beforeEach, expect, inject, test, vi } from 'vitest'
 import { createDatabase, dropDatabase } from '../../scripts/postgres/database.ts'
+import { MAX_SHARED_BATCH_ROWS } from '../core/limits.ts'
 import { Curfew, task } from '../curfew.ts'
+import { OutdatedRows } from '../engine/task-batch.ts'
 import { SILENT } from '../store/fixtures/stores.ts'
+import { PostgresStore } from '../store/postgres/postgres-store.ts'
 import { VirtualClock } from '../testing/virtual-clock.ts'
 
 const MANY = 4_500
@@ -20,6 +23,12 @@ let holding: (() => void)[]
 
 const noop = task({
   name: 'noop',
+  run: (n: number) => {
+    ran.push(n)
+  },
+})
+const urgent = task({
+  name: 'urgent',
   run: (n: number) => {
     ran.push(n)
   },
@@ -43,6 +52,7 @@ beforeEach(async () => {
 })
 
 afterEach(async () => {
+  vi.restoreAllMocks()
   await other.query('rollback')
   await Promise.all(open.map((curfew) => curfew.close()))
   await other.end()
@@ -51,7 +61,7 @@ afterEach(async () => {
 
 async function openCurfew(options: { concurrency: number }): Promise<Curfew> {
   const curfew = await Curfew.open({
-    ...{ store: url, tasks: [noop, hold], listen: '127.0.0.1:0', logger: SILENT, clock },
+    ...{ store: url, tasks: [noop, urgent, hold], listen: '127.0.0.1:0', logger: SILENT, clock },
     ...options,
   })
   open.push(curfew)
@@ -135,4 +145,79 @@ test('what somebody had locked, and has let go', async () => {
   await renewals()
   await untilLeft(0)
   expect(ran.toSorted((a, b) => a - b)).toEqual(Array.from({ length: MANY }, (_, n) => n))
+})
+
+/** Those that hold its slots, all of them. */
+async function holdAll(curfew: Curfew, slots: number): Promise<string[]> {
+  const handles = await curfew.scheduleMany(hold, new Array(slots).fill(undefined))
+  await vi.waitUntil(() => holding.length === slots, { timeout: 20_000 })
+  return handles.map(({ id }) => id)
+}
+
+const numbers = (from: number, count: number) => Array.from({ length: count }, (_, i) => from + i)
+
+test('what a transaction had claimed before it was decided again', async () => {
+  await storeMany()
+  const curfew = await openCurfew({ concurrency: SLOTS })
+  await untilLeft(0)
+  const held = await holdAll(curfew, SLOTS)
+  await curfew.scheduleMany(noop, numbers(90_000, SLOTS))
+  // Somebody else has decided about one of them: that is found when the claim has answered.
+  await other.query(
+    `update curfew.tasks set light = 0, attempt = 2, token = 'a_x', status = 'running' where id = $1`,
+    [held.at(-1)],
+  )
+  const { write } = PostgresStore.prototype
+  let stored: Promise<unknown> | undefined
+  vi.spyOn(PostgresStore.prototype, 'write').mockImplementation(async function (
+    this: PostgresStore,
+    ...args
+  ) {
+    try {
+      return await write.apply(this, args)
+    } catch (error) {
+      // What is stored in that moment takes all the slots instead.
+      if (error instanceof OutdatedRows) {
+        stored ??= curfew.scheduleMany(urgent, numbers(80_000, SLOTS), { priority: -5 })
+        await stored
+      }
+      throw error
+    }
+  })
+  for (const letGo of holding) letGo()
+  await untilLeft(1)
+  expect(stored).toBeDefined()
+  expect(ran.slice(MANY).toSorted((a, b) => a - b)).toEqual([
+    ...numbers(80_000, SLOTS),
+    ...numbers(90_000, SLOTS),
+  ])
+})
+
+test('what is stored with a claim that is committed after those that followed it', async () => {
+  const slots = MAX_SHARED_BATCH_ROWS + 500
+  const curfew = await openCurfew({ concurrency: slots })
+  await other.query(`
+    create function hold() returns trigger language plpgsql as
+      $$ begin if new.input = '7' then perform pg_advisory_xact_lock_shared(1); end if; return null; end $$;
+    create constraint trigger hold after insert on curfew.tasks deferrable initially deferred
+      for each row execute function hold()`)
+  await holdAll(curfew, slots)
+  await curfew.scheduleMany(noop, numbers(90_000, MAX_SHARED_BATCH_ROWS))
+  await other.query('select pg_advisory_lock(1)')
+  for (const letGo of holding) letGo()
+  await new Promise((resolve) => setImmediate(resolve))
+  const special = curfew.schedule(noop, 7)
+  const count = async (sql: string) => (await other.query(sql)).rows[0].count
+  while ((await count(`select count(*)::int from pg_stat_activity where wait_event = 'advisory'`)) === 0);
+  // Until the claims behind it are committed, and nothing else is.
+  const commits = () => count('select sum(batch)::int as count from curfew.lanes')
+  for (let same = 0, last = -1; same < 50; ) {
+    const now = await commits()
+    same = now === last ? same + 1 : 0
+    last = now
+  }
+  await other.query('select pg_advisory_unlock(1)')
+  await special
+  await untilLeft(0)
+  expect(ran).toHaveLength(MAX_SHARED_BATCH_ROWS + 1)
 })

@@ -272,6 +272,7 @@ export class Manager implements ManagerPort {
       overdueMs: LEADERSHIP_MS,
       chance: () => randomness.next(),
       claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => this.desk.answered(wish, tasks),
+      takenBack: (wish: ClaimWish | null) => this.desk.takenBack(wish),
       endedClaims: this.#light.takeEnded(),
     }
     // What is scheduled in this batch can be claimed in it too.
@@ -283,6 +284,7 @@ export class Manager implements ManagerPort {
       const memory = this.#memory
       return await commitBatch(store, commands, { fence, context, memory, wish, now: () => time.now() })
     } catch (error) {
+      this.desk.takenBack(wish)
       if (wish) this.desk.missed(wish)
       throw error
     }
@@ -353,17 +355,18 @@ export class Manager implements ManagerPort {
       if (slot) this.metrics.completed(slot.assignment.queue, slot.assignment.name, now - slot.startedAt)
     }
     for (const { id, token } of committed.writtenOut) this.#notLight({ taskId: id, token })
+    const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (wish) {
       this.#light.claimed(wish.token, now, claimed)
       this.#writeOutLater()
-      this.desk.filled(wish, claimed, now)
+      this.desk.filled(wish, claimed, now, newReady.length > 0)
     }
     if (wish?.turns) this.turns.filled(wish.turns, committed.turns, now)
     for (const { row } of committed.turns) this.metrics.turn(row.name)
     for (const effect of committed.effects) this.#tellEffect(effect, now)
-    const newReady = committed.newTasks.filter(({ ready }) => ready === 1)
     if (newReady.length === 0) return
-    this.desk.stored(newReady)
+    const taken = new Set(wish?.look ? claimed.map(({ id }) => id) : [])
+    this.desk.stored(taken.size > 0 ? newReady.filter(({ id }) => !taken.has(id)) : newReady)
     // A claim looks for one group of workers: what others take is still there.
     const looked = (task: NewRow) =>
       wish?.look === true &&

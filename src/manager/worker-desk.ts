@@ -201,7 +201,8 @@ export class WorkerDesk {
 
   /** New tasks can be claimed. */
   stored(tasks: readonly NewRow[]): void {
-    this.#floors.stored(tasks)
+    // Others are never light.
+    this.#floors.stored(tasks.filter((task) => task.key === null && !('parentId' in task)))
   }
 
   stopClaiming(): void {
@@ -274,10 +275,12 @@ export class WorkerDesk {
   }
 
   /** The claim is committed: what it got goes to the workers it was for. */
-  filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number): void {
+  filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number, withNew: boolean): void {
     const { group, all, followed } = this.#settleWish(wish)
-    // A claim that was filled says nothing about what is left, nor does one that did not look for all.
-    if (group && wish.look && !followed && (claimed.length >= wish.slots || !all)) group.mayWait = true
+    // A claim that was filled says nothing about what is left, nor does one that did not look for all. What is new with
+    // it those that followed have not seen.
+    const mayWait = followed ? withNew : claimed.length >= wish.slots || !all
+    if (group && wish.look && mayWait) group.mayWait = true
     if (claimed.length === 0 || !group) return
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     const shares = shareOut(group, claimed.length, ({ free }) => free)
@@ -299,10 +302,18 @@ export class WorkerDesk {
     if (nobodys.length) void this.#giveBack(nobodys)
   }
 
+  /** What a transaction has claimed, stored or locked is as it was before. */
+  takenBack(wish: ClaimWish | null): void {
+    this.#floors.forget()
+    const flight = wish && this.#inFlight.get(wish.token)
+    if (!flight) return
+    flight.followed = false
+    flight.group?.focus.forget()
+  }
+
+  /** The claim is not tried again. */
   missed(wish: ClaimWish): void {
     const { group } = this.#settleWish(wish)
-    group?.focus.forget()
-    this.#floors.forget()
     if (wish.turns) this.#parts.turns.missed(wish.turns)
     if (group && wish.look) group.mayWait = true
   }

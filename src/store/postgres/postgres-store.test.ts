@@ -158,6 +158,7 @@ describe('several processes at once', () => {
             overdueMs: 0,
             chance: () => 0,
             claimed: () => undefined,
+            takenBack: () => undefined,
             recall: () => undefined,
           }
           const wish = {
@@ -193,6 +194,7 @@ describe('several processes at once', () => {
             overdueMs: 0,
             chance: () => 0,
             claimed: () => undefined,
+            takenBack: () => undefined,
             recall: () => undefined,
           }
           return new TaskBatch(context, 2_000, null).apply([{ type: 'fire' }])
