@@ -28,7 +28,7 @@ import type { Queues } from './queues.ts'
 import { GOES_ON, NOT_ITS, reportAnswer, reportWeight } from './report-answers.ts'
 import type { TurnDesk } from './turn-desk.ts'
 import type { Group, Slot } from './worker-sessions.ts'
-import { Groups, Session, shareOut } from './worker-sessions.ts'
+import { freeOf, Groups, Session, shareOut } from './worker-sessions.ts'
 
 interface ClaimInFlight {
   group: Group | null
@@ -135,7 +135,7 @@ export class WorkerDesk {
   }
 
   get freeSlots(): number {
-    return this.#claiming ? sum(this.#sessions.values(), ({ free }) => free) : 0
+    return this.#claiming ? freeOf(this.#sessions.values()) : 0
   }
 
   slotStates(): Record<'taken' | 'free' | 'abandoned', number> {
@@ -277,8 +277,7 @@ export class WorkerDesk {
   /** The claim is committed: what it got goes to the workers it was for. */
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number, withNew: boolean): void {
     const { group, all, followed } = this.#settleWish(wish)
-    // A claim that was filled says nothing about what is left, nor does one that did not look for all. What is new with
-    // it those that followed have not seen.
+    // One that was filled, or did not look for all, says nothing about what is left; what is new nobody behind it saw.
     const mayWait = followed ? withNew : claimed.length >= wish.slots || !all
     if (group && wish.look && mayWait) group.mayWait = true
     if (claimed.length === 0 || !group) return
@@ -352,7 +351,7 @@ export class WorkerDesk {
   }
 
   #free(group: Group): number {
-    return this.#claiming ? sum(group.sessions, ({ free }) => free) : 0
+    return this.#claiming ? freeOf(group.sessions) : 0
   }
 
   #room(group: Group): number {
@@ -448,10 +447,4 @@ export class WorkerDesk {
     slot.reporting = true
     return true
   }
-}
-
-function sum<T>(items: Iterable<T>, of: (item: T) => number): number {
-  let total = 0
-  for (const item of items) total += of(item)
-  return total
 }

@@ -164,3 +164,10 @@ export function shareOut(group: Group, count: number, free: (session: Session) =
   }
   return shares
 }
+
+/** Slots of these sessions. */
+export function freeOf(sessions: Iterable<Session>): number {
+  let total = 0
+  for (const { free } of sessions) total += free
+  return total
+}
