@@ -1,4 +1,6 @@
 /** One transaction of the funnel; again, with what is stored, when what it went by turns out to be outdated. */
+import { CurfewError } from '../core/errors.ts'
+import type { Work } from '../store/statement.ts'
 import type { Fence, Store } from '../store/store.ts'
 import { StoreError } from '../store/store-error.ts'
 import type { TaskRow } from '../store/task-row.ts'
@@ -6,6 +8,18 @@ import type { AgentMemory } from './agent-memory.ts'
 import type { ClaimWish, Command } from './command.ts'
 import type { BatchContext } from './task-batch.ts'
 import { OutdatedRows, TaskBatch } from './task-batch.ts'
+
+/**
+ * The time of a batch is from before its locks. What it starts after a longer wait, for somebody's deadlock that the
+ * database ends after a second, would have that much less time, and may be younger than its start.
+ */
+const LONGEST_WAIT_MS = 500
+
+class OutdatedTime extends CurfewError {
+  constructor() {
+    super('outdated_time', 'what starts has to be started by a later time')
+  }
+}
 
 export interface BatchRequest {
   fence: Fence | null
@@ -29,12 +43,25 @@ export async function commitBatch(
     return row
   }
   const whole = { ...context, statements: store.statements, recall }
+  // Once: where everything is that slow, it would be done twice each time.
+  let mayWait = false
+  function* decide(): Work<TaskBatch> {
+    const begun = now()
+    const batch = yield* new TaskBatch(whole, begun, wish, cold).apply(commands)
+    if (!mayWait && batch.starts && now() - begun > LONGEST_WAIT_MS) throw new OutdatedTime()
+    return batch
+  }
   for (;;) {
     try {
-      const batch = await store.write(fence, () => new TaskBatch(whole, now(), wish, cold).apply(commands))
+      const batch = await store.write(fence, decide)
       memory.keep(batch.heldAgents())
       return batch
     } catch (error) {
+      if (error instanceof OutdatedTime) {
+        mayWait = true
+        context.takenBack(wish)
+        continue
+      }
       // What goes by an outdated row may also be refused before its version is seen.
       const refused =
         error instanceof StoreError && error.code === 'store_refused' ? [...recalled.keys()] : []

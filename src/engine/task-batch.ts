@@ -168,6 +168,11 @@ export class TaskBatch {
     for (const { row } of turns) yield row
   }
 
+  /** Attempts or turns begin with it. */
+  get starts(): boolean {
+    return this.committed.claimed.length + this.committed.turns.length > 0
+  }
+
   /** Agents whose turns are here: their next reports come here too. */
   heldAgents(): TaskRow[] {
     const { nodeId } = this.#context

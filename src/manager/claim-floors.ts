@@ -7,9 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import type { ClaimedTask, ClaimFloor, ClaimPlace } from '../store/hot-statements.ts'
 import { standsBefore } from '../store/hot-statements.ts'
 
-type Kind = Pick<ClaimFloor, 'queue' | 'name'>
-type Placed = Kind & ClaimPlace
-type Taken = Placed & Pick<ClaimedTask, 'light'>
+type Taken = ClaimFloor & Pick<ClaimedTask, 'light'>
 
 interface Floor {
   place: ClaimFloor
@@ -66,8 +64,8 @@ export class ClaimFloors {
   /** What a claim has taken: of each queue and name all there was, from where it began up to the last of them. */
   claimed(claim: number, tasks: readonly Taken[]): void {
     if (claim <= this.#doubtful) return
-    const last = new Map<string, { place: Placed; claimed: number }>()
-    let latest: { place: Placed; claimed: number } | undefined
+    const last = new Map<string, { place: ClaimFloor; claimed: number }>()
+    let latest: { place: ClaimFloor; claimed: number } | undefined
     for (const task of tasks) {
       if (task.light === 0) continue
       if (latest?.place.name !== task.name || latest.place.queue !== task.queue) {
@@ -81,7 +79,7 @@ export class ClaimFloors {
     for (const [kind, { place, claimed }] of last) this.#raise(claim, kind, place, claimed)
   }
 
-  #raise(claim: number, kind: string, { queue, name, priority, id }: Placed, claimed: number): void {
+  #raise(claim: number, kind: string, { queue, name, priority, id }: ClaimFloor, claimed: number): void {
     const place = { queue, name, priority, id }
     const unseen = this.#stored.some(
       (stored) => stored.begun >= claim && stored.kind === kind && hides(place, stored.place),
@@ -109,11 +107,11 @@ export class ClaimFloors {
   }
 
   /** What this process has stored can be claimed. */
-  stored(tasks: readonly Placed[]): void {
+  stored(tasks: readonly ClaimFloor[]): void {
     if (this.#floors.size === 0 && this.#underWay.size === 0) return
     // The first of each queue, name and priority.
-    const first = new Map<string, Placed>()
-    let latest: Placed | undefined
+    const first = new Map<string, ClaimFloor>()
+    let latest: ClaimFloor | undefined
     for (const task of tasks) {
       if (latest && isAlike(latest, task) && latest.id < task.id) continue
       const key = `${task.priority} ${kindOf(task)}`
@@ -144,10 +142,10 @@ function hides(floor: ClaimPlace, place: ClaimPlace): boolean {
   return place.priority === floor.priority && place.id <= floor.id
 }
 
-function isAlike(one: Placed, other: Placed): boolean {
+function isAlike(one: ClaimFloor, other: ClaimFloor): boolean {
   return one.priority === other.priority && one.name === other.name && one.queue === other.queue
 }
 
-function kindOf({ queue, name }: Kind): string {
+function kindOf({ queue, name }: ClaimFloor): string {
   return `${queue}\u0000${name}`
 }

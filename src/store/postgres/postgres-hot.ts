@@ -188,7 +188,7 @@ select * from others union all select ${values.join(', ')} from taken r`
 
 const CLAIM_MANY = claimManyText(true)
 /** Of what is not light. */
-export const CLAIM_OTHERS = claimManyText(false)
+const CLAIM_OTHERS = claimManyText(false)
 
 /** Of one queue and name, none of them light. */
 function claimOne({ now, nodeId, token, queues, names, limit, after }: ClaimRequest): Statement<ClaimedTask> {
@@ -200,16 +200,23 @@ function claimOne({ now, nodeId, token, queues, names, limit, after }: ClaimRequ
     : { sql: CLAIM_ONE, params, read }
 }
 
-export function claimMany(
-  sql: string,
-  { now, nodeId, token, queues, names, limit, floors = [] }: ClaimRequest,
-): Statement<ClaimedTask> {
-  const all = [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit]
-  const lists = (['queue', 'name', 'priority', 'id'] as const).map((field) => arrayOf(floors, field))
-  const params = sql === CLAIM_MANY ? [...all, ...lists] : all
+export function claimMany({
+  now,
+  nodeId,
+  token,
+  queues,
+  names,
+  limit,
+  counted,
+  floors = [],
+}: ClaimRequest): Statement<ClaimedTask> {
+  const others = [now, nodeId, token, arrayLiteral(queues), arrayLiteral(names), limit]
+  const places = (['queue', 'name', 'priority', 'id'] as const).map((field) => arrayOf(floors, field))
   const read = (values: readonly unknown[]) =>
     claimedTask(values, values.at(-3), values.at(-2), values.at(-1))
-  return { sql, params, read }
+  return counted
+    ? { sql: CLAIM_OTHERS, params: others, read }
+    : { sql: CLAIM_MANY, params: [...others, ...places], read }
 }
 
 const COMPLETE = `
@@ -287,9 +294,9 @@ export const POSTGRES_HOT: HotStatements = {
       const instead = (rows[0] as Waiting | undefined)?.waiting
       if (!instead) return rows as ClaimedTask[]
       if (!instead.others) return []
-      if (instead.light) return yield* run(claimMany(CLAIM_MANY, request))
+      if (instead.light) return yield* run(claimMany(request))
     }
-    return yield* run(one ? claimOne(request) : claimMany(counted ? CLAIM_OTHERS : CLAIM_MANY, request))
+    return yield* run(one ? claimOne(request) : claimMany(request))
   },
   completeTasks: (now, rows) => guarded(COMPLETE, now, rows, ['output']),
   completeBelow: (now, rows) => guarded(COMPLETE_BELOW, now, rows, ['output', 'resultSeq']),
