@@ -78,6 +78,42 @@ describe('Curfew.open', () => {
   })
 })
 
+test('a call with an option that nobody knows is refused, and does nothing', async () => {
+  await using curfew = await Curfew.open({ store: ':memory:', tasks: [quick], listen: '127.0.0.1:0' })
+  await using client = await Curfew.connect(curfew.url as string)
+  const { id } = await curfew.submit(quick, 1)
+  for (const { job, deadLetters, watch } of [curfew, client].map((engine) => ({
+    job: engine.job(id),
+    deadLetters: engine.deadLetters,
+    watch: (options: object) => engine.watch(id, options).next(),
+  }))) {
+    const misspelt = { timout: '1s' } as object
+    const calls: [string, Promise<unknown>][] = [
+      ['wait', job.result(misspelt)],
+      ['wait', job.cancelled(misspelt)],
+      ['wait', job.workflow('quick').result(misspelt)],
+      ['wait', job.workflow('quick').settled(misspelt)],
+      ['wait', job.workflow('quick').cancelled(misspelt)],
+      ['cancel', job.workflow('quick').cancel(misspelt)],
+      ['watch', watch(misspelt)],
+      ['dead letters', deadLetters.list(misspelt)],
+      ['dead letters', deadLetters.read(id, misspelt).next()],
+      ['dead letters', deadLetters.discard(id, misspelt)],
+      ['dead letters', deadLetters.claim(id, { retryId: 'r', ...misspelt })],
+    ]
+    for (const [what, call] of calls) {
+      const { code, message } = await errorOf(call, CurfewError)
+      expect(code).toBe('invalid_option')
+      expect(message).toMatch(RegExp(`^${what}: 'timout' is not an option; there (is|are) `))
+    }
+    await expect(job.result('1s' as never)).rejects.toThrow('wait: its options must be an object')
+  }
+  expect(() => curfew.close({ drian: true } as object)).toThrow(
+    "close: 'drian' is not an option; there is drain",
+  )
+  expect(await curfew.job(id).result({ timeout: '1m' })).toEqual({ quick: 2 })
+})
+
 onEachStore('opening and closing', (test, kind) => {
   test('runs what it has the code of; the rest waits for a process that has', async ({ world }) => {
     const curfew = await world.open({ tasks: [quick], workQueues: ['default', 'mine'] })

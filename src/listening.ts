@@ -1,10 +1,12 @@
 /** Where an engine listens: the addresses it was given, and over a SQLite file a socket that only its user can open. */
+
 import { createHash } from 'node:crypto'
 import { lstatSync, mkdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Clock, Timer } from './core/clock.ts'
 import { CurfewError } from './core/errors.ts'
+import { checkKnown } from './core/known-options.ts'
 import { MAX_SOCKET_PATH_BYTES } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
 import type { Engine } from './manager/engine.ts'
@@ -36,14 +38,8 @@ export function checkListening(listen: unknown): ListenOptions[] {
         'listen must be false, an address, or { address, tokens, tls, hosts }',
       )
     }
-    const { address, tokens, tls, hosts, ...unknown } = options
-    const [key] = Object.keys(unknown)
-    if (key !== undefined) {
-      throw new CurfewError(
-        'invalid_option',
-        `listen: '${key}' is not an option; there are address, tokens, tls, hosts`,
-      )
-    }
+    checkKnown('listen', options, ['address', 'tokens', 'tls', 'hosts'])
+    const { address, tokens, tls } = options
     checkListen({ address: parseListen(address), tokens: readTokens(tokens ?? []), tls })
     checkCertificates(tls, ['cert', 'clientCa'])
     return options

@@ -1,8 +1,10 @@
 /** The options of `Curfew.open`, `Curfew.connect` and `Curfew.work`, checked before anything is opened. */
+
 import type { Client } from './client/client.ts'
 import type { Clock } from './core/clock.ts'
 import type { Duration } from './core/duration.ts'
 import { CurfewError } from './core/errors.ts'
+import { checkKnown } from './core/known-options.ts'
 import { DEFAULT_TURNS, MAX_CONCURRENCY, MAX_RESIDENT_BYTES, MAX_RESIDENTS } from './core/limits.ts'
 import type { Logger } from './core/logger.ts'
 import { guardedLogger } from './core/logger.ts'
@@ -98,7 +100,7 @@ const CONNECT_OPTIONS = ['token', 'tls', 'tasks', 'agents', 'workflows']
 
 export function checkOptions(options: OpenOptions) {
   const what = 'Curfew.open'
-  checkKeys(what, options, OPEN_OPTIONS)
+  checkKnown(what, options, OPEN_OPTIONS)
   const { queues = {}, first } = options
   if (options.mapreduce !== undefined && typeof options.mapreduce !== 'boolean')
     throw invalid(`mapreduce must be true or false, got ${options.mapreduce}`)
@@ -116,22 +118,15 @@ export function checkOptions(options: OpenOptions) {
 
 export function checkWorkOptions(options: WorkOptions) {
   const what = 'Curfew.work'
-  checkKeys(what, options, WORK_OPTIONS)
+  checkKnown(what, options, WORK_OPTIONS)
   const managers = addressesOf(what, options.managers)
   return { ...checkRunning(what, options, 'queues', options.queues), managers }
 }
 
 export function checkConnectOptions(urls: string | readonly string[], options: ConnectOptions) {
   const what = 'Curfew.connect'
-  checkKeys(what, options, CONNECT_OPTIONS)
+  checkKnown(what, options, CONNECT_OPTIONS)
   return { managers: addressesOf(what, urls), registry: register(options, what) }
-}
-
-function checkKeys(what: string, options: object, known: readonly string[]): void {
-  if (typeof options !== 'object' || options === null) throw invalid('its options must be an object', what)
-  for (const key of Object.keys(options)) {
-    if (!known.includes(key)) throw invalid(`'${key}' is not an option; there are ${known.join(', ')}`, what)
-  }
 }
 
 function addressesOf(what: string, urls: string | readonly string[]): readonly string[] {

@@ -2,7 +2,7 @@
 import type { Command } from 'commander'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
-import { checkJsonText, decodeJson } from '../core/json.ts'
+import { checkJsonText, decodeExactly, decodeJson } from '../core/json.ts'
 import { MAX_BRANCHES } from '../core/limits.ts'
 import type { DefinitionKind } from '../definitions/definition-kind.ts'
 import { UNSAFE_KEYS } from '../definitions/definition-text.ts'
@@ -69,7 +69,7 @@ function readArgs(text: string): unknown {
     if (error instanceof CurfewError && error.code === 'invalid_json' && !isJson(text)) return text
     throw error
   }
-  return decodeJson(text)
+  return decodeExactly(text, '--args')
 }
 
 function isJson(text: string): boolean {

@@ -313,6 +313,7 @@ test.each([
   [['--input', '1'], '--input: m.yml is a map-reduce'],
   [['--key', 'k'], '--key: m.yml is a map-reduce'],
   [['--args', '{"__proto__":1}'], "the key '__proto__' is not allowed"],
+  [['--args', '{"id":9007199254740993}'], "--args: 9007199254740993 at 'id' would become 9007199254740992"],
   [['--timeout', 'soon'], '--timeout'],
 ])('%j is refused with 2', async (args, message) => {
   await write('m.yml', mapreduce(template('{ shell: a }')))

@@ -2,7 +2,7 @@
 import type { Command } from 'commander'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
-import { decodeJson, withoutByteOrderMark } from '../core/json.ts'
+import { decodeExactly, withoutByteOrderMark } from '../core/json.ts'
 import { didYouMean } from '../definitions/problem.ts'
 import { addSettings } from './config.ts'
 import { readTextFile } from './definition-file.ts'
@@ -51,8 +51,9 @@ export async function readInput(io: Io, text: string | undefined, option = '--in
   if (text === undefined) return undefined
   const [source, json] = await inputText(io, text, option)
   try {
-    return decodeJson(withoutByteOrderMark(json))
+    return decodeExactly(withoutByteOrderMark(json), source)
   } catch (error) {
+    if (error instanceof CurfewError) throw error
     throw new CurfewError('invalid_json', `${source} is not JSON: ${(error as Error).message}`, {
       hint: `A text needs quotes of its own: ${option} '"text"'. @FILE reads a file, - reads stdin.`,
       cause: error,

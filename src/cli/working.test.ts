@@ -108,6 +108,7 @@ describe('submit', () => {
     [['double.yml', '--delay', '1m'], 2, 'usage'],
     [['job.yml', '--input', '1'], 2, 'usage'],
     [['task', 'double', '--input', 'nope'], 2, 'invalid_json'],
+    [['task', 'double', '--input', '9007199254740993'], 2, 'invalid_json'],
     [['task', 'double', '--timeout', 'soon'], 2, 'invalid_duration'],
     [['task', 'double', '--traceparent', 'nope'], 2, expect.stringMatching(/^invalid_/)],
   ])('%j is refused', async (args, exit, code) => {

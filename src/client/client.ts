@@ -1,7 +1,9 @@
 /** What programs call: typed by the definitions, over the service port. */
+
 import type { Duration } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
+import { checkKnown } from '../core/known-options.ts'
 import { MAX_KEY_LENGTH } from '../core/limits.ts'
 import { JOB, runKey, WORKFLOW } from '../core/own-work.ts'
 import type { TraceContext } from '../core/trace-context.ts'
@@ -217,15 +219,11 @@ export class Client {
   async #startWorkflow(
     definition: WorkflowDefinition,
     input: unknown,
-    { key, timeout, trace, id: given, ...others }: RunOptions,
+    options: RunOptions,
   ): Promise<WorkflowHandle> {
     const { name, schema, model } = definition
-    const [unknown] = Object.keys(others)
-    if (unknown !== undefined)
-      throw new CurfewError(
-        'invalid_option',
-        `workflow ${name}: '${unknown}' is not an option; there are id, key, timeout, trace`,
-      )
+    checkKnown(`workflow ${name}`, options, ['id', 'key', 'timeout', 'trace'])
+    const { key, timeout, trace, id: given } = options
     if (schema) await parseInput('workflow', name, schema, input)
     const start = workflowStart(definition, this.#registry, input ?? null)
     const policy = withTrace(`workflow ${name}`, calledPolicy(model, timeout, `workflow ${name}`), trace)
@@ -247,10 +245,9 @@ export class Client {
       throw new CurfewError('invalid_option', 'submit takes a job({ … }), or a workflow, agent or task')
     }
     const definition = work.kind === 'job' ? work : jobOf(work, rest.shift())
-    const { key, trace, ...others } = (rest[0] ?? {}) as SubmitOptions
-    const [unknown] = Object.keys(others)
-    if (unknown !== undefined)
-      throw new CurfewError('invalid_option', `submit: '${unknown}' is not an option; there are key, trace`)
+    const options = (rest[0] ?? {}) as SubmitOptions
+    checkKnown('submit', options, ['key', 'trace'])
+    const { key, trace } = options
     const policy = withTrace('submit', jobPolicy(definition.model), trace)
     const { id, existing } = await this.storeJob(definition, async (job, given) => {
       const start = jobStart(job, this.#registry)
@@ -355,6 +352,7 @@ export class Client {
     id: string,
     options: { lastSequence?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<WatchView> {
+    checkKnown('watch', options, ['lastSequence', 'signal'])
     const { lastSequence = 0, signal = NEVER } = options
     if (!Number.isInteger(lastSequence) || lastSequence < 0)
       throw new CurfewError(

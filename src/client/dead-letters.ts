@@ -1,7 +1,9 @@
 /** Items of map-reduces that were given up: what programs ask about them and do with them. */
+
 import type { DeadLetterError, DeadLetterState } from '../core/dead-letter.ts'
 import { DEAD_LETTER_ERRORS, DEAD_LETTER_STATES } from '../core/dead-letter.ts'
 import { CurfewError } from '../core/errors.ts'
+import { checkKnown } from '../core/known-options.ts'
 import { MAX_LETTERS_WITH_BODY, MAX_NAMED_ITEMS, MAX_PAGE } from '../core/limits.ts'
 import { checkName } from '../definitions/task-policy.ts'
 import type {
@@ -10,6 +12,8 @@ import type {
   DeadLetterService,
   DeadLettersPage,
 } from '../wire/dead-letter-view.ts'
+
+const WHAT = 'dead letters'
 
 export interface DeadLetterListOptions {
   /** Of this run of a map-reduce. */
@@ -36,6 +40,7 @@ export class DeadLetters {
 
   /** By job, the newest first, then by item; without their bodies. `cursor` of one page asks for the next. */
   async list(options: DeadLetterListOptions = {}): Promise<DeadLettersPage> {
+    checkKnown(WHAT, options, ['jobId', 'state', 'errorType', 'cursor', 'limit'])
     const { jobId, state, errorType, cursor = null, limit = 100 } = options
     if (!Number.isInteger(limit) || limit < 1 || limit > MAX_PAGE)
       throw invalid(`limit must be between 1 and ${MAX_PAGE}, got ${limit}`)
@@ -57,6 +62,7 @@ export class DeadLetters {
     jobId: string,
     options: Pick<DeadLetterListOptions, 'state' | 'errorType'> = {},
   ): AsyncGenerator<DeadLetter> {
+    checkKnown(WHAT, options, ['state', 'errorType'])
     yield* this.#read({
       ...{ jobId: checkName('job id', jobId), retryId: null },
       state: oneOf('state', options.state, DEAD_LETTER_STATES),
@@ -103,7 +109,9 @@ export class DeadLetters {
   }
 }
 
-function choiceOf(jobId: string, { itemIds, errorType }: DeadLetterChoiceOptions): DeadLetterChoice {
+function choiceOf(jobId: string, options: DeadLetterChoiceOptions): DeadLetterChoice {
+  checkKnown(WHAT, options, ['itemIds', 'errorType'])
+  const { itemIds, errorType } = options
   if (itemIds?.length === 0) throw invalid('itemIds is empty: leave it out for all of them')
   if ((itemIds?.length ?? 0) > MAX_NAMED_ITEMS) throw invalid(`itemIds: at most ${MAX_NAMED_ITEMS} at a time`)
   return {
@@ -119,5 +127,5 @@ function oneOf<T extends string>(what: string, value: T | undefined, words: read
 }
 
 function invalid(message: string): CurfewError {
-  return new CurfewError('invalid_option', `dead letters: ${message}`)
+  return new CurfewError('invalid_option', `${WHAT}: ${message}`)
 }

@@ -1,14 +1,13 @@
 /** A job as its caller holds it, and each of its workflows. */
-import type { Duration } from '../core/duration.ts'
-import { durationMs } from '../core/duration.ts'
+import { checkKnown } from '../core/known-options.ts'
 import type { CancelAnswer } from '../core/states.ts'
 import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
 import { checkName } from '../definitions/task-policy.ts'
 import type { MemberView } from '../wire/run-view.ts'
 import { memberOf } from '../wire/run-view.ts'
 import type { TaskService } from '../wire/task-service.ts'
-import type { CancelOutcome } from './task-handle.ts'
-import { TaskHandle } from './task-handle.ts'
+import type { CancelOutcome, WaitLimit } from './task-handle.ts'
+import { TaskHandle, waitLimitMs } from './task-handle.ts'
 
 export interface CancelOptions {
   /** Those that wait for it too; default true. */
@@ -21,7 +20,7 @@ export class JobHandle<Output = Record<string, unknown>> extends TaskHandle<Outp
   override readonly kind = 'job'
 
   /** What came out of each of its workflows, by their ids; throws as that of a task when one did not complete. */
-  override async result(options: { timeout?: Duration } = {}): Promise<Output> {
+  override async result(options: WaitLimit = {}): Promise<Output> {
     await super.result(options)
     const members = await this.workflows()
     return Object.fromEntries(members.map(({ id, output }) => [id, output])) as Output
@@ -54,21 +53,23 @@ export class JobWorkflowHandle {
   }
 
   /** Answers at once; `cancelled()` waits until everything of it has stopped. */
-  async cancel({ dependents = true, requestId }: CancelOptions = {}): Promise<CancelAnswer> {
+  async cancel(options: CancelOptions = {}): Promise<CancelAnswer> {
+    checkKnown('cancel', options, ['dependents', 'requestId'])
+    const { dependents = true, requestId } = options
     if (requestId !== undefined) checkName('requestId', requestId)
     return this.#service.cancelMember(this.jobId, this.id, { dependents, requestId: requestId ?? null })
   }
 
   /** Waits until it has ended, and everything of it has stopped. */
-  async settled(options: { timeout?: Duration } = {}): Promise<MemberView> {
-    const timeoutMs = options.timeout === undefined ? null : durationMs(options.timeout, 'timeout')
+  async settled(options: WaitLimit = {}): Promise<MemberView> {
+    const timeoutMs = waitLimitMs(options)
     const member = await this.#service.memberSettled(this.jobId, this.id, timeoutMs)
     if (!member) throw new WaitTimedOut(`workflow ${this.id} of job ${this.jobId}`, timeoutMs ?? 0)
     return member
   }
 
   /** As that of a job: its output, or throws how it ended. */
-  async result(options: { timeout?: Duration } = {}): Promise<unknown> {
+  async result(options: WaitLimit = {}): Promise<unknown> {
     const { runId, status, output, failure, timeoutKind } = await this.settled(options)
     if (status === 'completed') return output
     if (runId !== null) return new TaskHandle(this.#service, runId).result()
@@ -79,7 +80,7 @@ export class JobWorkflowHandle {
   }
 
   /** Waits until a cancelled one has really stopped. */
-  async cancelled(options: { timeout?: Duration } = {}): Promise<CancelOutcome> {
+  async cancelled(options: WaitLimit = {}): Promise<CancelOutcome> {
     const member = await this.settled(options)
     if (member.runId !== null) return new TaskHandle(this.#service, member.runId).cancelled(options)
     const errors = member.status === 'cancelled' ? [] : [`it was not cancelled: it is ${member.status}`]

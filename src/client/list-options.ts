@@ -1,5 +1,7 @@
 /** What a list asks for, checked before anybody is asked: the same here as over the wire. */
+
 import { CurfewError } from '../core/errors.ts'
+import { checkKnown } from '../core/known-options.ts'
 import { MAX_PAGE } from '../core/limits.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import { WORK_KINDS } from '../core/own-work.ts'
@@ -25,8 +27,7 @@ export interface ListOptions {
 const OPTIONS = ['status', 'name', 'queue', 'timeoutKind', 'kind', 'parent', 'parked', 'cursor', 'limit']
 
 export function listRequest(options: ListOptions): ListRequest {
-  const unknown = Object.keys(options).find((key) => !OPTIONS.includes(key))
-  if (unknown !== undefined) throw invalid(`'${unknown}' is not an option; there are ${OPTIONS.join(', ')}`)
+  checkKnown('list', options, OPTIONS)
   const { timeoutKind, kind, parked, limit = 100 } = options
   if (parked !== undefined && typeof parked !== 'boolean')
     throw invalid(`parked must be true or false, got ${parked}`)

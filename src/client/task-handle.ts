@@ -1,8 +1,10 @@
 /** A task as its caller holds it. */
+
 import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { decodeJson } from '../core/json.ts'
+import { checkKnown } from '../core/known-options.ts'
 import type { WorkKind } from '../core/own-work.ts'
 import type { CancelAnswer, TaskStatus } from '../core/states.ts'
 import { outcomeError, WaitTimedOut } from '../core/task-errors.ts'
@@ -14,6 +16,17 @@ import type {
   TaskService,
   TaskView,
 } from '../wire/task-service.ts'
+
+/** How long a caller waits; the work goes on. */
+export interface WaitLimit {
+  /** Default: as long as it takes. */
+  timeout?: Duration
+}
+
+export function waitLimitMs(options: WaitLimit): number | null {
+  checkKnown('wait', options, ['timeout'])
+  return options.timeout === undefined ? null : durationMs(options.timeout, 'timeout')
+}
 
 export interface CancelOutcome {
   /** Everything has really stopped. */
@@ -56,8 +69,8 @@ export class TaskHandle<Output = unknown> {
    * Waits until the task has ended and its last attempt has stopped. Answers its output, or throws `TaskFailed`,
    * `TaskTimedOut`, `TaskCancelled`; `WaitTimedOut` when `timeout` was over first, and the task goes on.
    */
-  async result(options: { timeout?: Duration } = {}): Promise<Output> {
-    const settled = await this.#settled(options.timeout)
+  async result(options: WaitLimit = {}): Promise<Output> {
+    const settled = await this.#settled(options)
     if (settled.status === 'completed') return decodeJson(settled.output) as Output
     throw outcomeError(settled.task)
   }
@@ -68,8 +81,8 @@ export class TaskHandle<Output = unknown> {
   }
 
   /** Waits until a cancelled task has really stopped. */
-  async cancelled(options: { timeout?: Duration } = {}): Promise<CancelOutcome> {
-    const settled = await this.#settled(options.timeout)
+  async cancelled(options: WaitLimit = {}): Promise<CancelOutcome> {
+    const settled = await this.#settled(options)
     const status = settled.status === 'completed' ? 'completed' : settled.task.status
     const ledger = await this.#service.attempts(this.id)
     const errors: string[] = []
@@ -103,8 +116,8 @@ export class TaskHandle<Output = unknown> {
     return this.#service.events(this.id)
   }
 
-  async #settled(timeout: Duration | undefined): Promise<Settled> {
-    const timeoutMs = timeout === undefined ? null : durationMs(timeout, 'timeout')
+  async #settled(options: WaitLimit): Promise<Settled> {
+    const timeoutMs = waitLimitMs(options)
     const settled = await this.#service.settled(this.id, timeoutMs)
     if (!settled) throw new WaitTimedOut(`${this.kind} ${this.id}`, timeoutMs ?? 0)
     return settled

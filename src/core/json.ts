@@ -47,6 +47,27 @@ export function decodeJson(text: string): unknown {
   return JSON.parse(text)
 }
 
+/** Where a number may be longer than one can be here: to look at each takes its time. */
+const LONG_NUMBER = /(?:^|[[,:])\s*-?\d{16,}\s*(?:$|[\],}])/
+
+/** What somebody wrote: an id with other digits would be that of another thing. */
+export function decodeExactly(text: string, what: string): unknown {
+  if (!LONG_NUMBER.test(text)) return JSON.parse(text)
+  const check = (key: string, value: unknown, { source = '' }: { source?: string } = {}) => {
+    if (!isOtherNumber(value, source)) return value
+    const where = key === '' ? '' : ` at '${key}'`
+    throw new CurfewError('invalid_json', `${what}: ${source}${where} would become ${value}`, {
+      hint: `JSON numbers are exact up to ${Number.MAX_SAFE_INTEGER}: write it as a text, "${source}".`,
+    })
+  }
+  return JSON.parse(text, check)
+}
+
+/** Whether a whole number was read as another one than was written. */
+export function isOtherNumber(value: unknown, source: string): value is number {
+  return typeof value === 'number' && /^-?\d{16,}$/.test(source) && String(value) !== source
+}
+
 /** For text that was put together of encoded parts. */
 export function refuseBytes(text: string, what: string, maxBytes = MAX_PAYLOAD_BYTES): void {
   if (text.length <= maxBytes / 4) return

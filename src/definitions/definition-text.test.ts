@@ -35,6 +35,7 @@ describe('text from outside', () => {
     ['an unsafe key', 'a: 1\nb:\n  constructor: 1', 'unsafe_key', 3],
     ['an unsafe key in JSON', '{"a": {\n"__proto__": 1}}', 'unsafe_key', 2],
     ['a number that is none', 'a: 1\nb: .inf', 'invalid_value', 2],
+    ['a number that would become another', 'a: 1794850656139000000\nb: 9007199254740993', 'invalid_value', 2],
     ['deep flow', `a: 1\nb: ${'['.repeat(65)}${']'.repeat(65)}`, 'too_big', 2],
     ['deep lists', `${'- '.repeat(66)}a`, 'too_big', 1],
     ['a text of a million brackets', '['.repeat(1_000_000), 'too_big', 1],

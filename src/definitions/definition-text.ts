@@ -4,6 +4,7 @@
  */
 import type { Alias, Document, ParsedNode } from 'yaml'
 import { isAlias, isMap, isScalar, isSeq, Lexer, LineCounter, parseDocument } from 'yaml'
+import { isOtherNumber } from '../core/json.ts'
 import {
   MAX_ALIASES,
   MAX_DEFINITION_BYTES,
@@ -162,6 +163,10 @@ class Walk {
     const { value } = node
     if (typeof value === 'number' && !Number.isFinite(value)) {
       return this.#refuse(located(null), 'invalid_value', `${value} is not a number that can be kept`)
+    }
+    if (isOtherNumber(value, node.source ?? '')) {
+      const why = `${node.source} would become ${value}: write it as a text, "${node.source}"`
+      return this.#refuse(located(null), 'invalid_value', why)
     }
     const isBlock = node.type === 'BLOCK_LITERAL'
     const lettersAt = typeof value === 'string' ? this.#lettersAt(offset, value, isBlock) : null

@@ -198,7 +198,7 @@ describe('what an input holds', () => {
     ['file', '1\n9007199254740993\n', '', '9007199254740992'],
   ] as const)('a number that would become another is refused: %s %s', (kind, text, key, other) => {
     expect(thrown(() => parseItems(text, kind, 'it'))).toMatchObject({
-      ...{ code: 'invalid_items', message: expect.stringContaining(other) },
+      ...{ code: 'invalid_json', message: expect.stringContaining(other) },
     })
     expect(thrown(() => parseItems(text, kind, 'it'))).toHaveProperty('message', expect.stringContaining(key))
   })

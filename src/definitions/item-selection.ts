@@ -6,7 +6,7 @@
 import type { FilterFunction, JSONPathQuery, JSONValue } from 'json-p3'
 import { FunctionExpressionType, JSONPathEnvironment } from 'json-p3'
 import { CurfewError } from '../core/errors.ts'
-import { checkJsonText, encodeJson, withoutByteOrderMark } from '../core/json.ts'
+import { checkJsonText, decodeExactly, encodeJson, withoutByteOrderMark } from '../core/json.ts'
 import { MAX_BRANCHES, MAX_DEPTH, MAX_EXPRESSION_ITEMS, MAX_ITEMS_BYTES } from '../core/limits.ts'
 import type { ExpressionFault } from './expression.ts'
 import { compileExpression, isFault } from './expression.ts'
@@ -90,27 +90,9 @@ export function parseItems(given: string | Uint8Array, kind: 'file' | 'command',
     if (lines) return lines
     throw error
   }
-  const value = parsedExactly(whole, what)
+  const value = decodeExactly(whole, what)
   const isLine = kind === 'file' && FILE_OF_LINES.test(what) && linesOf(whole.trim()).length === 1
   return isLine && !Array.isArray(value) ? [value] : value
-}
-
-/** Where a number may be longer than one can be here: to look at each takes its time. */
-const LONG_NUMBER = /(?:^|[[,:])\s*-?\d{16,}\s*(?:$|[\],}])/
-
-/** An id with other digits would be that of another thing. */
-function parsedExactly(text: string, what: string): unknown {
-  if (!LONG_NUMBER.test(text)) return JSON.parse(text)
-  const check = (key: string, value: unknown, { source = '' }: { source?: string } = {}) => {
-    if (typeof value === 'number' && /^-?\d{16,}$/.test(source) && String(value) !== source) {
-      const where = key === '' ? '' : ` at '${key}'`
-      throw new CurfewError('invalid_items', `${what}: ${source}${where} would become ${value}`, {
-        hint: `JSON numbers are exact up to ${Number.MAX_SAFE_INTEGER}: write it as a text, "${source}".`,
-      })
-    }
-    return value
-  }
-  return JSON.parse(text, check)
 }
 
 function linesOf(text: string): string[] {
@@ -126,7 +108,7 @@ function jsonLines(text: string, what: string): unknown[] | null {
       if (error instanceof CurfewError) return null
       throw error
     }
-    items.push(parsedExactly(line, what))
+    items.push(decodeExactly(line, what))
   }
   return items
 }

@@ -1,10 +1,12 @@
 /** What the function of an agent is given: every call of it becomes a step of its run. */
+
 import type { Activity } from '../core/agent-journal.ts'
 import { DEFAULT_BACKOFF } from '../core/backoff.ts'
 import type { Duration } from '../core/duration.ts'
 import { durationMs, isZero } from '../core/duration.ts'
 import { CurfewError } from '../core/errors.ts'
 import { encodeJson } from '../core/json.ts'
+import { checkKnown } from '../core/known-options.ts'
 import { MAX_RETRIES } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { idPrefix, WORKFLOW } from '../core/own-work.ts'
@@ -62,7 +64,7 @@ export function createAgentContext(
 
   const group = (kind: GroupKind, handles: readonly StepHandle[], options: WaitOptions = {}): Group => {
     const members = checkHandles(run, at(kind), handles)
-    checkKeys(at(kind), options, ['timeout', 'cancelRest'])
+    checkKnown(at(kind), options, ['timeout', 'cancelRest'])
     if (members.length === 0 && (kind === 'any' || kind === 'race')) {
       throw new CurfewError('invalid_argument', `${at(kind)}: the list is empty, so nothing could ever win`)
     }
@@ -137,8 +139,8 @@ export function createAgentContext(
   ): WorkHandle => {
     const { name, model, schema } = definition
     const place = at(`child ${name}`)
-    const { timeout, detached = false, inherit, reserve, trace, ...others } = options
-    checkKeys(place, others, ['timeout', 'detached', 'inherit', 'reserve', 'trace'])
+    const { timeout, detached = false, inherit, reserve, trace } = options
+    checkKnown(place, options, ['timeout', 'detached', 'inherit', 'reserve', 'trace'])
     if (schema) checkInputNow('workflow', name, schema, input)
     return work(
       'agent',
@@ -205,7 +207,7 @@ export function createAgentContext(
     },
     waitForSignal(name: string, options: { timeout?: Duration } = {}) {
       checkName(at('waitForSignal: name'), name)
-      checkKeys(at('waitForSignal'), options, ['timeout'])
+      checkKnown(at('waitForSignal'), options, ['timeout'])
       const ms =
         options.timeout === undefined ? null : durationMs(options.timeout, at('waitForSignal: timeout'))
       const { no } = run.addStep<'signal'>((no) => ({ no, kind: 'signal', name, ms }))
@@ -217,7 +219,7 @@ export function createAgentContext(
       options: RunOptions = {},
     ) {
       checkName(at('run: name'), name)
-      checkKeys(at(`run ${name}`), options, ['retries', 'timeout', 'backoff'])
+      checkKnown(at(`run ${name}`), options, ['retries', 'timeout', 'backoff'])
       const { retries = 0, timeout, backoff = {} } = options
       if (typeof fn !== 'function')
         throw new CurfewError('invalid_option', `${at(`run ${name}`)} takes a function`)
@@ -279,16 +281,6 @@ function checkHandles(run: AgentRun, at: string, handles: readonly StepHandle[])
     }
   }
   return handles as unknown as Waitable[]
-}
-
-function checkKeys(at: string, options: object, known: readonly string[]): void {
-  for (const key of Object.keys(options)) {
-    if (!known.includes(key))
-      throw new CurfewError(
-        'invalid_option',
-        `${at}: '${key}' is not an option; there are ${known.join(', ')}`,
-      )
-  }
 }
 
 /** What was logged once is not logged again. */

@@ -1,8 +1,10 @@
 /** The end of a process with a worker: once, in this order, whether it works for a manager of its own or for others. */
+
 import type { Clock } from '../core/clock.ts'
 import { within } from '../core/clock.ts'
 import type { Duration } from '../core/duration.ts'
 import { durationMs } from '../core/duration.ts'
+import { checkKnown } from '../core/known-options.ts'
 import type { Worker } from './worker.ts'
 
 /** `drain`: what runs may end first, at most so long; `true`: as long as it takes. */
@@ -36,7 +38,9 @@ export class Closing {
     this.closed = this.#end.promise
   }
 
-  close({ drain = false }: CloseOptions, steps: ClosingSteps): Promise<void> {
+  close(options: CloseOptions, steps: ClosingSteps): Promise<void> {
+    checkKnown('close', options, ['drain'])
+    const { drain = false } = options
     const drainMs =
       drain === true ? Infinity : drain === false || drain === 0 ? 0 : durationMs(drain, 'drain')
     // A second call that does not want to wait ends the waiting of the first.
