@@ -53,9 +53,3 @@ function attemptOptions(policyText: string): Pick<Assignment, 'softStopMs' | 'be
   const shortest = Math.min(heartbeatTimeoutMs ?? Infinity, stuckAfterMs ?? Infinity)
   return { softStopMs, beatEveryMs: Math.max(10, Math.min(MOST_BEAT_EVERY_MS, shortest / 3)), trace }
 }
-
-/** The same, with less time left. */
-export function later(assignment: Assignment, byMs: number): Assignment {
-  const less = (ms: number | null) => (ms === null ? null : Math.max(0, ms - byMs))
-  return { ...assignment, attemptMs: less(assignment.attemptMs), totalMs: less(assignment.totalMs) }
-}

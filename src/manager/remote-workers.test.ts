@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { createClient } from '@connectrpc/connect'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { Curfew, task } from '../curfew.ts'
+import type { Assignment } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { endpointOf } from '../wire/http-client.ts'
 
@@ -24,12 +25,12 @@ async function setUp() {
   const attach = (session: number) => {
     const hello = helloOf(session, 5)
     const cut = new AbortController()
-    const started: string[] = []
+    const started: Assignment[] = []
     const told: string[] = []
     const ended = (async () => {
       for await (const { message } of rpc.attach(hello, { signal: cut.signal })) {
         told.push(`${message.case}`)
-        if (message.case === 'start') started.push(...message.value.assignments.map(({ taskId }) => taskId))
+        if (message.case === 'start') started.push(...message.value.assignments)
       }
     })().catch((error: Error) => told.push(error.message))
     const hangUp = async () => {
@@ -62,7 +63,7 @@ test('what a worker was given and never got is sent again when it comes back; wh
   const { manager, attach } = await setUp()
   const first = attach(1)
   await vi.waitUntil(() => first.told.includes('welcome'))
-  const [kept, cancelled] = await manager.scheduleMany(work, [null, null])
+  const [kept, cancelled] = await manager.scheduleMany(work, ['kept', 'cancelled'], { attemptTimeout: '1h' })
   if (!kept || !cancelled) throw new Error('two were scheduled')
   await vi.waitUntil(() => first.started.length === 2)
   await first.hangUp()
@@ -70,7 +71,10 @@ test('what a worker was given and never got is sent again when it comes back; wh
   const again = attach(2)
   await vi.waitUntil(() => again.started.length > 0)
   expect((await cancelled.cancelled()).ledger).toMatchObject([{ receipt: 'exited' }])
-  expect(again.started).toEqual([kept.id])
+  const [given] = first.started.filter(({ taskId }) => taskId === kept.id)
+  expect(given).toMatchObject({ input: '"kept"', attempt: 1 })
+  expect(again.started).toEqual([{ ...given, attemptMs: expect.any(Number) }])
+  expect(again.started[0]?.attemptMs).toBeLessThanOrEqual(given?.attemptMs as number)
 })
 
 test('a manager that closes has what it handed out reach its worker first, however slowly that reads', async () => {

@@ -148,13 +148,13 @@ export class RemoteWorkers {
     session.connect((message) => stream.send(message))
     const shown = new Set(hello.attempts.map(({ id, token }) => `${id} ${token}`))
     const now = time.now()
-    const unsent: Slot[] = []
+    const unsent: TaskRow[] = []
     for (const slot of session.slots) {
       const { taskId, token } = slot.assignment
       const row = rows.get(taskId)
       if (!row) continue
       if (shown.has(`${taskId} ${token}`)) this.#bringUpToDate(slot, row, now)
-      else if (isRunning(row)) unsent.push(slot)
+      else if (isRunning(row)) unsent.push(row)
       // It never got there, and has to stop by now: that is done.
       else void this.#neverStarted(slot, row)
     }

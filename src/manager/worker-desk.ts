@@ -12,6 +12,7 @@ import type { Answered, Weight } from '../engine/funnel.ts'
 import type { TaskMetrics } from '../engine/task-metrics.ts'
 import type { ClaimedTask, NewRow } from '../store/hot-statements.ts'
 import type { StoreTime } from '../store/store-time.ts'
+import type { TaskRow } from '../store/task-row.ts'
 import type {
   Assignment,
   DownMessage,
@@ -20,7 +21,7 @@ import type {
   WorkerHello,
   WorkerSession,
 } from '../wire/worker-port.ts'
-import { assignmentOf, later, remaining } from './assignment.ts'
+import { assignmentOf, remaining } from './assignment.ts'
 import { ClaimFloors } from './claim-floors.ts'
 import type { ExpectedWork } from './expected-work.ts'
 import { throwPassing } from './passing-error.ts'
@@ -123,8 +124,8 @@ export class WorkerDesk {
   }
 
   /** Attempts that were handed out and never reached their worker. */
-  resend(session: Session, slots: readonly Slot[], now: number): void {
-    const assignments = slots.map(({ assignment, startedAt }) => later(assignment, now - startedAt))
+  resend(session: Session, rows: readonly TaskRow[], now: number): void {
+    const assignments = rows.map((row) => assignmentOf(row, row.token as string, now))
     if (assignments.length) session.send({ type: 'start', assignments })
   }
 
@@ -359,9 +360,8 @@ export class WorkerDesk {
   }
 
   #hold(session: Session, assignment: Assignment, now: number, isLight: boolean): Slot {
-    const slot = { assignment, startedAt: now, isLight, abandoned: false, reporting: false, session }
+    const slot = session.take(assignment, now, isLight)
     this.#slots.add(slot)
-    session.slots.add(slot)
     return slot
   }
 

@@ -8,7 +8,8 @@ import type { Assignment, DownMessage, WorkerHello } from '../wire/worker-port.t
 import { ClaimFocus } from './claim-focus.ts'
 
 export interface Slot {
-  assignment: Assignment
+  /** Not its input, which may be long: only its worker needs that, and the store has it. */
+  assignment: Pick<Assignment, 'taskId' | 'token' | 'name' | 'queue' | 'graceMs' | 'scope'>
   startedAt: number
   abandoned: boolean
   /** Its row may not say that it runs. */
@@ -44,6 +45,14 @@ export class Session {
 
   get freeTurns(): number {
     return this.attached ? Math.max(0, this.hello.turns - this.turns.size) : 0
+  }
+
+  /** Gives it an attempt. */
+  take({ taskId, token, name, queue, graceMs, scope }: Assignment, now: number, isLight: boolean): Slot {
+    const assignment = { taskId, token, name, queue, graceMs, scope }
+    const slot = { assignment, startedAt: now, isLight, abandoned: false, reporting: false, session: this }
+    this.slots.add(slot)
+    return slot
   }
 
   connect(down: (message: DownMessage) => void): void {
