@@ -5,6 +5,10 @@ export const MAX_BATCH_ROWS = 500
 /** The same on PostgreSQL: what each transaction costs by itself is more there, and another goes on beside it. */
 export const MAX_SHARED_BATCH_ROWS = 2_000
 export const MAX_BATCH_BYTES = 4 * 1024 * 1024
+/** Inputs that one claim brings into the memory of a process, as far as can be told before it. */
+export const MAX_CLAIM_BYTES = 32 * 1024 * 1024
+/** Waiting for a worker that reads slowly: beyond it the worker is given no more, and others may take it. */
+export const MAX_BEHIND_BYTES = 32 * 1024 * 1024
 /** Rows a bulk command may carry, for the same reason. */
 export const MAX_BULK_ROWS = 500
 /** Commands that may wait for the store; more are refused, so that an outage does not fill the memory. */

@@ -5,9 +5,9 @@ import { downParts } from './down-parts.ts'
 
 const assignment = (taskId: string, bytes: number) =>
   ({ taskId, input: 'x'.repeat(bytes), details: null }) as Assignment
-const idsOf = (parts: DownMessage[]) =>
-  parts.map((part) =>
-    part.type === 'start' ? part.assignments.map(({ taskId }) => taskId).join('') : part.type,
+const idsOf = (parts: ReturnType<typeof downParts>) =>
+  parts.map(({ message }) =>
+    message.type === 'start' ? message.assignments.map(({ taskId }) => taskId).join('') : message.type,
   )
 
 test('assignments travel in parts that are not too large, each once and in order', () => {
@@ -33,10 +33,12 @@ test('turns are weighed with the results they bring', () => {
   ] as Turn['results'][]
   const turns = results.map((of, i) => ({ agentId: `g_${i}`, input: null, results: of }) as unknown as Turn)
   const parts = downParts({ type: 'turns', turns })
-  expect(parts).toMatchObject([{ turns: { length: 1 } }, { turns: { length: 1 } }, { turns: { length: 2 } }])
+  const lengths = parts.map(({ message }) => (message.type === 'turns' ? message.turns.length : 0))
+  expect(lengths).toEqual([1, 1, 2])
+  expect(parts.map(({ bytes }) => bytes)).toEqual([output.length, output.length, output.length])
 })
 
 test('everything else is one part', () => {
   const news: DownMessage = { type: 'news', agentId: 'g_1', token: 'r_1', dropped: false }
-  expect(downParts(news)).toEqual([news])
+  expect(downParts(news)).toEqual([{ message: news, bytes: 0 }])
 })

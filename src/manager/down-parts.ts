@@ -2,29 +2,33 @@
 import { MAX_BATCH_BYTES } from '../core/limits.ts'
 import type { DownMessage, Turn } from '../wire/worker-port.ts'
 
-/** Each part is below the bound, unless it is a single piece of work. */
-export function downParts(message: DownMessage): DownMessage[] {
-  if (message.type === 'start') {
-    const parts = inParts(message.assignments, ({ input, details }) => input.length + (details?.length ?? 0))
-    return parts.map((assignments) => ({ type: 'start', assignments }))
-  }
-  if (message.type === 'turns')
-    return inParts(message.turns, weightOfTurn).map((turns) => ({ type: 'turns', turns }))
-  return [message]
+interface DownPart {
+  message: DownMessage
+  bytes: number
 }
 
-function inParts<T>(items: T[], weigh: (item: T) => number): T[][] {
-  const parts: T[][] = []
-  let left = 0
-  for (const item of items) {
-    const weight = weigh(item)
+/** Each part is below the bound, unless it is a single piece of work. */
+export function downParts(message: DownMessage): DownPart[] {
+  if (message.type === 'start') {
+    const parts = inParts(message.assignments, ({ input, details }) => input.length + (details?.length ?? 0))
+    return parts.map(({ items, bytes }) => ({ message: { type: 'start', assignments: items }, bytes }))
+  }
+  if (message.type === 'turns') {
+    const parts = inParts(message.turns, weightOfTurn)
+    return parts.map(({ items, bytes }) => ({ message: { type: 'turns', turns: items }, bytes }))
+  }
+  return [{ message, bytes: 0 }]
+}
+
+function inParts<T>(all: readonly T[], weigh: (item: T) => number): { items: T[]; bytes: number }[] {
+  const parts: { items: T[]; bytes: number }[] = []
+  for (const item of all) {
+    const bytes = weigh(item)
     const last = parts.at(-1)
-    if (last && weight <= left) last.push(item)
-    else {
-      parts.push([item])
-      left = MAX_BATCH_BYTES
-    }
-    left -= weight
+    if (last && last.bytes + bytes <= MAX_BATCH_BYTES) {
+      last.items.push(item)
+      last.bytes += bytes
+    } else parts.push({ items: [item], bytes })
   }
   return parts
 }

@@ -96,7 +96,7 @@ export class Manager implements ManagerPort {
       ids: options.ids,
       time: options.time,
       logger: options.logger,
-      kick: () => this.#claimIfWished(),
+      kick: () => this.claimIfWished(),
       knowQueues: (names) => this.#knowQueues(names),
       submitAll: (commands, weigh) => this.#funnel.submitAll(commands, weigh),
       submit: (command) => this.submit(command, { patient: true }),
@@ -111,7 +111,7 @@ export class Manager implements ManagerPort {
       logger: options.logger,
       metrics: this.metrics,
       queues: this.queues,
-      kick: () => this.#claimIfWished(),
+      kick: () => this.claimIfWished(),
       submitAll: (commands, weigh) => this.#funnel.submitAll(commands, weigh),
     })
     this.watcher = new DeadlineWatcher({
@@ -146,7 +146,7 @@ export class Manager implements ManagerPort {
   /** The store may be back, or this process may decide again. */
   wake(): void {
     this.#funnel.wake()
-    this.#claimIfWished()
+    this.claimIfWished()
   }
 
   attach(hello: WorkerHello, down: (message: DownMessage) => void): WorkerSession {
@@ -190,11 +190,11 @@ export class Manager implements ManagerPort {
   workArrived(): void {
     this.desk.workArrived()
     this.turns.woken()
-    this.#claimIfWished()
+    this.claimIfWished()
   }
 
-  /** A process that may not decide waits for its next renewal, which wakes it. */
-  #claimIfWished(): void {
+  /** There may be room for more. A process that may not decide waits for its next renewal, which wakes it. */
+  claimIfWished(): void {
     const { lease } = this.#options
     if (this.desk.wishes && (lease?.leading ?? true)) this.#funnel.kick()
   }
@@ -405,7 +405,7 @@ export class Manager implements ManagerPort {
       case 'woken':
         this.turns.woken()
         if (effect.elsewhere || !this.turns.runs(effect.name) || this.turns.free === 0) told.workWaits()
-        else this.#claimIfWished()
+        else this.claimIfWished()
         return
       case 'agent_settled':
         return this.metrics.runEnded(effect.work, effect.status, effect.tookMs)

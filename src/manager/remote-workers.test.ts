@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { createClient } from '@connectrpc/connect'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { Curfew, task } from '../curfew.ts'
-import type { Assignment } from '../wire/gen/curfew/v1/workers_pb.ts'
+import type { Assignment, AttachResponse } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { AttachRequestSchema, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { endpointOf } from '../wire/http-client.ts'
 
@@ -16,9 +16,9 @@ async function setUp() {
   onTestFinished(() => endpoint.close())
   const rpc = createClient(WorkerService, endpoint.transport)
   const machine = { host: 'here', bootId: '', pidSpace: '', pid: 1, pidStarted: '' }
-  const helloOf = (session: number, concurrency: number) =>
+  const helloOf = (session: number, concurrency: number, workerId = 'n_1') =>
     create(AttachRequestSchema, {
-      ...{ workerId: 'n_1', session, version: '1', protocolMin: 1, protocolMax: 1, machine },
+      ...{ workerId, session, version: '1', protocolMin: 1, protocolMax: 1, machine },
       ...{ allQueues: true, concurrency, turns: 1 },
       definitions: [{ kind: 'task', name: 'work', body: {} }],
     })
@@ -75,6 +75,25 @@ test('what a worker was given and never got is sent again when it comes back; wh
   expect(given).toMatchObject({ input: '"kept"', attempt: 1 })
   expect(again.started).toEqual([{ ...given, attemptMs: expect.any(Number) }])
   expect(again.started[0]?.attemptMs).toBeLessThanOrEqual(given?.attemptMs as number)
+})
+
+test('a worker that does not read is given what the memory bears, the rest goes to others', async () => {
+  const { manager, rpc, helloOf } = await setUp()
+  const count = 200
+  const slow = rpc.attach(helloOf(1, count))[Symbol.asyncIterator]()
+  await slow.next()
+  await manager.scheduleMany(work, Array(count).fill('x'.repeat(900_000)))
+  const given: string[] = []
+  const read = async (stream: AsyncIterator<AttachResponse>, upTo: number) => {
+    while (given.length < upTo) {
+      const { message } = (await stream.next()).value as AttachResponse
+      if (message.case === 'start') given.push(...message.value.assignments.map(({ taskId }) => taskId))
+    }
+  }
+  const other = rpc.attach(helloOf(1, count, 'n_2'))[Symbol.asyncIterator]()
+  await read(other, 50)
+  await Promise.all([read(slow, count), read(other, count)])
+  expect(new Set(given).size).toBe(count)
 })
 
 test('a manager that closes has what it handed out reach its worker first, however slowly that reads', async () => {

@@ -44,6 +44,8 @@ export interface RemoteHello extends WorkerHello {
 /** Where messages to a worker go: its stream. */
 export interface Downstream {
   send(message: DownMessage): void
+  /** Much of what was sent has not left yet. */
+  readonly isBehind: boolean
   /** Another stream of the same worker has taken its place, or the manager leaves. */
   end(): void
 }
@@ -145,7 +147,10 @@ export class RemoteWorkers {
     if (worker?.stream !== stream) return
     const { manager, time } = this.#parts
     const { session, hello, rows } = worker
-    session.connect((message) => stream.send(message))
+    session.connect(
+      (message) => stream.send(message),
+      () => stream.isBehind,
+    )
     const shown = new Set(hello.attempts.map(({ id, token }) => `${id} ${token}`))
     const now = time.now()
     const unsent: TaskRow[] = []

@@ -93,7 +93,7 @@ export class TurnDesk {
   #free(group: Group): number {
     if (!this.#claiming) return 0
     let free = 0
-    for (const session of group.sessions) free += session.freeTurns
+    for (const session of group.sessions) if (!session.isBehind) free += session.freeTurns
     return free
   }
 

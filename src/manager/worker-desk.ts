@@ -23,13 +23,14 @@ import type {
 } from '../wire/worker-port.ts'
 import { assignmentOf, remaining } from './assignment.ts'
 import { ClaimFloors } from './claim-floors.ts'
+import { ClaimSize } from './claim-size.ts'
 import type { ExpectedWork } from './expected-work.ts'
 import { throwPassing } from './passing-error.ts'
 import type { Queues } from './queues.ts'
-import { GOES_ON, NOT_ITS, reportAnswer, reportWeight } from './report-answers.ts'
+import { GOES_ON, givenBack, NOT_ITS, reportAnswer, reportWeight } from './report-answers.ts'
 import type { TurnDesk } from './turn-desk.ts'
 import type { Group, Slot } from './worker-sessions.ts'
-import { freeOf, Groups, Session, shareOut } from './worker-sessions.ts'
+import { freeOf, Groups, roomOf, Session, shareOut } from './worker-sessions.ts'
 
 interface ClaimInFlight {
   group: Group | null
@@ -67,6 +68,7 @@ export class WorkerDesk {
   }))
   #claiming = true
   readonly #floors: ClaimFloors
+  readonly #size: ClaimSize
   /** By their tokens. */
   readonly #inFlight = new Map<string, ClaimInFlight>()
   /** Every attempt that runs at a worker of this manager, or whose end is on its way into the store. */
@@ -75,6 +77,7 @@ export class WorkerDesk {
   constructor(parts: Parts) {
     this.#parts = parts
     this.#floors = new ClaimFloors(parts.clock)
+    this.#size = new ClaimSize(parts.mostClaimed)
   }
 
   /** A worker of this process, whose messages are direct calls. */
@@ -282,6 +285,7 @@ export class WorkerDesk {
     const mayWait = followed ? withNew : claimed.length >= wish.slots || !all
     if (group && wish.look && mayWait) group.mayWait = true
     if (claimed.length === 0 || !group) return
+    this.#size.claimed(claimed)
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     const shares = shareOut(group, claimed.length, ({ free }) => free)
     const batches = new Map<Session, Assignment[]>()
@@ -299,7 +303,7 @@ export class WorkerDesk {
       }
     }
     for (const [session, assignments] of batches) session.send({ type: 'start', assignments })
-    if (nobodys.length) void this.#giveBack(nobodys)
+    if (nobodys.length) void this.#parts.submitAll(nobodys.map(givenBack), reportWeight)
   }
 
   /** What a transaction has claimed, stored or locked is as it was before. */
@@ -352,11 +356,11 @@ export class WorkerDesk {
   }
 
   #free(group: Group): number {
-    return this.#claiming ? freeOf(group.sessions) : 0
+    return this.#claiming ? roomOf(group.sessions) : 0
   }
 
   #room(group: Group): number {
-    return Math.min(this.#free(group) - group.wished, this.#parts.mostClaimed)
+    return Math.min(this.#free(group) - group.wished, this.#size.most)
   }
 
   #hold(session: Session, assignment: Assignment, now: number, isLight: boolean): Slot {
@@ -368,18 +372,6 @@ export class WorkerDesk {
   #running(attempt: { taskId: string; token: string }): Slot | null {
     const slot = this.#slots.get(attempt)
     return slot?.reporting ? null : slot
-  }
-
-  /** Claimed for workers that have gone meanwhile: back to where it came from. */
-  async #giveBack(assignments: readonly Assignment[]): Promise<void> {
-    const reason = { code: 'closing', message: 'the worker it was meant for has gone' } as const
-    const commands = assignments.map(
-      ({ taskId, token, scope }): Command => ({
-        ...{ type: 'input', taskId, scope },
-        input: { type: 'stopped', token, reason, receipt: 'exited', late: null },
-      }),
-    )
-    await this.#parts.submitAll(commands, reportWeight)
   }
 
   /** By a worker elsewhere: the attempts of another are none of its business. */

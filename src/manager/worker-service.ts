@@ -3,7 +3,7 @@ import type { ServiceImpl } from '@connectrpc/connect'
 import type { JournalCursor } from '../core/agent-journal.ts'
 import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
-import { MAX_BULK_ROWS, MAX_NAME_LENGTH } from '../core/limits.ts'
+import { MAX_BEHIND_BYTES, MAX_BULK_ROWS, MAX_NAME_LENGTH } from '../core/limits.ts'
 import type { Receipt } from '../core/states.ts'
 import type { AttachRequest, WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import { MachineSchema, WorkerSchema } from '../wire/gen/curfew/v1/workers_pb.ts'
@@ -45,7 +45,7 @@ export function workerService(parts: Parts) {
       { version: request.version, min: request.protocolMin, max: request.protocolMax },
       OURS,
     )
-    const stream = new DownQueue(parts.clock)
+    const stream = new DownQueue(parts.clock, () => manager.claimIfWished())
     const hello = readHello(request)
     try {
       const { confirmed, predecessors } = await workers.attach(hello, stream)
@@ -132,16 +132,27 @@ function checkWake(...texts: string[]): void {
 /** Messages on their way down a stream. */
 class DownQueue implements Downstream {
   readonly #clock: Clock
-  readonly #waiting: DownMessage[] = []
+  readonly #caughtUp: () => void
+  readonly #waiting: ReturnType<typeof downParts> = []
+  #bytes = 0
   #wake = () => {}
   #ended = false
 
-  constructor(clock: Clock) {
+  /** `caughtUp`: it is not behind any more. */
+  constructor(clock: Clock, caughtUp: () => void) {
     this.#clock = clock
+    this.#caughtUp = caughtUp
+  }
+
+  get isBehind(): boolean {
+    return this.#bytes > MAX_BEHIND_BYTES
   }
 
   send(message: DownMessage): void {
-    this.#waiting.push(...downParts(message))
+    for (const part of downParts(message)) {
+      this.#waiting.push(part)
+      this.#bytes += part.bytes
+    }
     this.#wake()
   }
 
@@ -154,8 +165,12 @@ class DownQueue implements Downstream {
   async *messages(): AsyncGenerator<Down> {
     while (this.#waiting.length > 0 || !this.#ended) {
       const next = this.#waiting.shift()
-      if (next) yield next
-      else if (await this.#quiet()) yield down('ping', { $typeName: 'curfew.v1.Ping' })
+      if (next) {
+        const wasBehind = this.isBehind
+        this.#bytes -= next.bytes
+        if (wasBehind && !this.isBehind) this.#caughtUp()
+        yield next.message
+      } else if (await this.#quiet()) yield down('ping', { $typeName: 'curfew.v1.Ping' })
     }
     yield down('goodbye', { $typeName: 'curfew.v1.Goodbye' })
   }

@@ -19,6 +19,8 @@ export interface Slot {
   session: Session
 }
 
+const NEVER = () => false
+
 export class Session {
   readonly workerId: string
   hello: WorkerHello
@@ -29,6 +31,7 @@ export class Session {
   readonly turns = new Map<string, string>()
   /** Null while it cannot be reached: what it was not sent it is told when it comes back. */
   #down: ((message: DownMessage) => void) | null
+  #isBehind = NEVER
   /** It may be given work. */
   attached = true
 
@@ -55,12 +58,19 @@ export class Session {
     return slot
   }
 
-  connect(down: (message: DownMessage) => void): void {
+  /** It has not got what it was sent, by far: more would only fill the memory here. */
+  get isBehind(): boolean {
+    return this.#isBehind()
+  }
+
+  connect(down: (message: DownMessage) => void, isBehind: () => boolean): void {
     this.#down = down
+    this.#isBehind = isBehind
   }
 
   disconnect(): void {
     this.#down = null
+    this.#isBehind = NEVER
     this.attached = false
   }
 
@@ -178,5 +188,12 @@ export function shareOut(group: Group, count: number, free: (session: Session) =
 export function freeOf(sessions: Iterable<Session>): number {
   let total = 0
   for (const { free } of sessions) total += free
+  return total
+}
+
+/** Of those that have got what they were sent. */
+export function roomOf(sessions: Iterable<Session>): number {
+  let total = 0
+  for (const { free, isBehind } of sessions) if (!isBehind) total += free
   return total
 }
