@@ -1,6 +1,7 @@
 /** One transaction of the funnel; again, with what is stored, when what it went by turns out to be outdated. */
 import { CurfewError } from '../core/errors.ts'
 import type { Work } from '../store/statement.ts'
+import { allAnswered } from '../store/statement.ts'
 import type { Fence, Store } from '../store/store.ts'
 import { StoreError } from '../store/store-error.ts'
 import type { TaskRow } from '../store/task-row.ts'
@@ -14,6 +15,8 @@ import { OutdatedRows, TaskBatch } from './task-batch.ts'
  * database ends after a second, would have that much less time, and may be younger than its start.
  */
 const LONGEST_WAIT_MS = 500
+/** Attempts with less time than this lose a part of it that counts; for others nobody waits to know. */
+const SHORT_MS = 20_000
 
 class OutdatedTime extends CurfewError {
   constructor() {
@@ -21,18 +24,24 @@ class OutdatedTime extends CurfewError {
   }
 }
 
+/** `isSlow`: batches take that long anyway, and doing each of them twice would make it worse. */
+export interface Pace {
+  isSlow: boolean
+}
+
 export interface BatchRequest {
   fence: Fence | null
   context: Omit<BatchContext, 'statements' | 'recall'>
   memory: AgentMemory
   wish: ClaimWish | null
+  pace: Pace
   now: () => number
 }
 
 export async function commitBatch(
   store: Store,
   commands: readonly Command[],
-  { fence, context, memory, wish, now }: BatchRequest,
+  { fence, context, memory, wish, pace, now }: BatchRequest,
 ): Promise<TaskBatch> {
   const cold = new Set<string>()
   const recalled = new Map<string, TaskRow>()
@@ -43,12 +52,15 @@ export async function commitBatch(
     return row
   }
   const whole = { ...context, statements: store.statements, recall }
-  // Once: where everything is that slow, it would be done twice each time.
-  let mayWait = false
+  let again = false
   function* decide(): Work<TaskBatch> {
     const begun = now()
     const batch = yield* new TaskBatch(whole, begun, wish, cold).apply(commands)
-    if (!mayWait && batch.starts && now() - begun > LONGEST_WAIT_MS) throw new OutdatedTime()
+    if (!batch.starts) return batch
+    if (batch.startsUntil(begun + SHORT_MS)) yield* allAnswered()
+    const isLate = now() - begun > LONGEST_WAIT_MS
+    if (isLate && !again && !pace.isSlow) throw new OutdatedTime()
+    pace.isSlow = isLate
     return batch
   }
   for (;;) {
@@ -58,7 +70,7 @@ export async function commitBatch(
       return batch
     } catch (error) {
       if (error instanceof OutdatedTime) {
-        mayWait = true
+        again = true
         context.takenBack(wish)
         continue
       }

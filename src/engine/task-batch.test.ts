@@ -22,17 +22,16 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   let memory = new AgentMemory()
   beforeEach(async () => {
     memory = new AgentMemory()
-    takenBack.mockReset()
     await db.clear()
   })
-  const takenBack = vi.fn()
-  const apply = (commands: Command[], wish: ClaimWish | null = null, now = () => NOW) => {
+  const apply = (commands: Command[], wish: ClaimWish | null = null) => {
     const context = {
       ...{ nodeId: 'n_1', peers: () => [], endedClaims: [], overdueMs: 3_000, chance: () => 0.5 },
       claimed: () => undefined,
-      takenBack,
+      takenBack: () => undefined,
     }
-    return commitBatch(db.store, commands, { fence: null, context, memory, wish, now })
+    const pace = { isSlow: false }
+    return commitBatch(db.store, commands, { fence: null, context, memory, wish, pace, now: () => NOW })
   }
   const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input, scope: null })
   const running = (id = 't_1', more: Partial<TaskRow> = {}): TaskRow => ({
@@ -280,27 +279,6 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       expect(claimed.committed.claimed).toEqual([{ ...direct.committed.claimed[0], id: 't_3' }])
       expect(await db.get('t_1')).toEqual({ ...(await db.get('t_3')), id: 't_1' })
       expect(await db.all()).toHaveLength(3)
-    })
-
-    test.each([
-      ['by the time after a long wait', [0, 501, 600, 700], 600],
-      ['by the time before a short one', [0, 500], 0],
-      ['though every wait is long', [0, 501, 600, 1_200], 600],
-    ])('%s', async (_, times, startedAt) => {
-      await db.put(newRow({ id: 't_1' }))
-      const left = times.map((time) => NOW + time)
-      const asked = { ...wish, look: true }
-      const { committed } = await apply([], asked, () => left.shift() ?? NaN)
-      expect(committed.claimed.map(({ id }) => id)).toEqual(['t_1'])
-      expect(await db.get('t_1')).toMatchObject({ status: 'running', attempt: 1, startedAt: NOW + startedAt })
-      expect(takenBack.mock.calls).toEqual(startedAt > 0 ? [[asked]] : [])
-    })
-
-    test('and one that starts nothing is not decided again, however long it waited', async () => {
-      const left = [NOW, NOW + 9_000]
-      await apply(schedule(newTask({ id: 't_1' })), null, () => left.shift() ?? NaN)
-      expect(takenBack).not.toHaveBeenCalled()
-      expect(await db.get('t_1')).toMatchObject({ status: 'pending' })
     })
 
     test('after what is older where something may be', async () => {

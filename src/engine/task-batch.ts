@@ -173,6 +173,11 @@ export class TaskBatch {
     return this.committed.claimed.length + this.committed.turns.length > 0
   }
 
+  /** Some of these attempts have no longer than until then. */
+  startsUntil(time: number): boolean {
+    return this.committed.claimed.some(({ attemptDeadlineAt }) => (attemptDeadlineAt ?? Infinity) < time)
+  }
+
   /** Agents whose turns are here: their next reports come here too. */
   heldAgents(): TaskRow[] {
     const { nodeId } = this.#context

@@ -4,6 +4,7 @@
  * stand before: what this process stores it knows of, and what others have stored is looked for when they tell of it.
  */
 import type { Clock } from '../core/clock.ts'
+import type { ClaimWish } from '../engine/command.ts'
 import type { ClaimedTask, ClaimFloor, ClaimPlace } from '../store/hot-statements.ts'
 import { standsBefore } from '../store/hot-statements.ts'
 
@@ -23,6 +24,8 @@ const WORTH_PASSING = 2_000
 const MOST_FLOORS = 16
 /** A process that was killed may have had some of them locked, and says nothing: so long they wait at most. */
 const LONGEST_MS = 10_000
+/** What a peer tells of waits so long at most: looking through everything costs the others that much less often. */
+const SOON_MS = 1_000
 /** Of tasks that were stored while claims were under way. */
 const MOST_STORED = 1_000
 
@@ -37,6 +40,7 @@ export class ClaimFloors {
   #doubtful = 0
   /** The first of what was stored while claims were under way, which they may not have seen. */
   #stored: { kind: string; place: ClaimPlace; begun: number }[] = []
+  #inDoubt = false
 
   constructor(clock: Pick<Clock, 'monotonic'>, worthPassing = WORTH_PASSING) {
     this.#clock = clock
@@ -129,12 +133,36 @@ export class ClaimFloors {
     if (this.#stored.length > MOST_STORED) this.forget()
   }
 
+  /** Others may have stored something before them, and that may wait; `soon`: for a moment only. */
+  doubt(soon: boolean): void {
+    this.#inDoubt = this.#floors.size > 0 || this.#underWay.size > 0
+    if (!soon) return
+    const since = this.#clock.monotonic() - LONGEST_MS + SOON_MS
+    for (const floor of this.#floors.values()) floor.since = Math.min(floor.since, since)
+  }
+
+  get inDoubt(): boolean {
+    return this.#inDoubt
+  }
+
   /** Anything may stand anywhere. */
   forget(): void {
+    this.#inDoubt = false
     this.#floors.clear()
     this.#stored = []
     this.#doubtful = this.#begun
   }
+}
+
+/** Whether a claim has looked for such a task, wherever that stands. */
+export function looksAt(wish: ClaimWish | null, task: ClaimFloor): boolean {
+  return (
+    wish?.look === true &&
+    wish.names.includes(task.name) &&
+    (wish.queues.includes(task.queue) || wish.limitedQueues.includes(task.queue)) &&
+    (wish.after === null || standsBefore(wish.after, task)) &&
+    !wish.floors.some((floor) => floor.queue === task.queue && floor.name === task.name && hides(floor, task))
+  )
 }
 
 /** Whether a claim that begins there passes it by. */

@@ -5,9 +5,15 @@ import { MAX_SHARED_BATCH_ROWS } from '../core/limits.ts'
 import { Curfew, task } from '../curfew.ts'
 import { SILENT } from '../store/fixtures/stores.ts'
 import { VirtualClock } from '../testing/virtual-clock.ts'
+import { ClaimSize } from './claim-size.ts'
 
-const TASKS = 3 * MAX_SHARED_BATCH_ROWS - 100
-const LEFT = TASKS - 2 * MAX_SHARED_BATCH_ROWS
+/** What the first two claims ask for. */
+const size = new ClaimSize(MAX_SHARED_BATCH_ROWS)
+const FIRST = size.most
+size.claimed([{ input: '1', details: null }])
+const SLOTS = FIRST + size.most
+const LEFT = 1_900
+const TASKS = SLOTS + LEFT
 
 let url: string
 let other: pg.Client
@@ -76,7 +82,7 @@ test('the next claim goes on behind one that is not committed, and nothing runs 
   await using _ = await Curfew.open({
     store: url,
     tasks: [noop],
-    concurrency: 2 * MAX_SHARED_BATCH_ROWS,
+    concurrency: SLOTS,
     logger: SILENT,
   })
   // Its renewals tell of work that waits, and would be followed by a claim as well.
@@ -94,7 +100,7 @@ test('what a claim did not commit is claimed again, however far others have gone
   // No renewal tells of it within this time.
   const clock = new VirtualClock()
   await using _ = await Curfew.open({
-    ...{ store: url, tasks: [noop], concurrency: 2 * MAX_SHARED_BATCH_ROWS, logger: SILENT, clock },
+    ...{ store: url, tasks: [noop], concurrency: SLOTS, logger: SILENT, clock },
   })
   const [first] = await untilTwoWait()
   await other.query('select pg_terminate_backend($1)', [first])

@@ -218,13 +218,13 @@ export class Engine {
 
   stopClaiming(): void {
     this.#closed = true
-    this.#manager.desk.stopClaiming()
+    this.#manager.desk.claims.stop()
     this.#manager.turns.stopClaiming()
   }
 
   /** Nothing that was claimed is still on its way to the worker. */
   async claimsSettled(): Promise<void> {
-    while (!this.#manager.desk.settled && !this.#manager.paused) {
+    while (!this.#manager.desk.claims.settled && !this.#manager.paused) {
       await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
     }
   }

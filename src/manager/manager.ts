@@ -19,8 +19,7 @@ import type { Effect } from '../engine/task-draft.ts'
 import { TaskMetrics } from '../engine/task-metrics.ts'
 import type { Lease } from '../leadership/lease.ts'
 import { HORIZON_MS, LEADERSHIP_MS } from '../leadership/lease-times.ts'
-import type { ClaimedTask, NewRow } from '../store/hot-statements.ts'
-import { standsBefore } from '../store/hot-statements.ts'
+import type { ClaimedTask } from '../store/hot-statements.ts'
 import { run } from '../store/statement.ts'
 import type { QueueRow } from '../store/statements.ts'
 import type { Store } from '../store/store.ts'
@@ -71,6 +70,7 @@ export class Manager implements ManagerPort {
   readonly #options: ManagerOptions
   readonly #funnel: Funnel<Command, Answer, Committed>
   readonly #memory = new AgentMemory()
+  readonly #pace = { isSlow: false }
   readonly #light = new LightClaims()
   #writingOut: Timer | null = null
   #closed = false
@@ -88,7 +88,7 @@ export class Manager implements ManagerPort {
       ...(options.store.dialect === 'postgres' ? SHARED : OWN),
       commit: (commands, first) => this.#commit(commands, first),
       committed: (committed) => this.#tell(committed),
-      wanted: () => this.desk.wished,
+      wanted: () => this.desk.claims.wished,
       failed: (error) => options.told.storeFailed(error),
     })
     this.turns = new TurnDesk({
@@ -186,9 +186,9 @@ export class Manager implements ManagerPort {
     return store.read(() => journalPage(store.statements, agentId, cursor))
   }
 
-  /** There may be ready work. */
-  workArrived(): void {
-    this.desk.workArrived()
+  /** There may be ready work; `ofPeer`: a peer has stored some. */
+  workArrived(ofPeer = false): void {
+    this.desk.claims.workArrived(ofPeer)
     this.turns.woken()
     this.claimIfWished()
   }
@@ -196,7 +196,7 @@ export class Manager implements ManagerPort {
   /** There may be room for more. A process that may not decide waits for its next renewal, which wakes it. */
   claimIfWished(): void {
     const { lease } = this.#options
-    if (this.desk.wishes && (lease?.leading ?? true)) this.#funnel.kick()
+    if (this.desk.claims.wishes && (lease?.leading ?? true)) this.#funnel.kick()
   }
 
   /** What ignored its signal and is left behind with the process: nobody will hear of it any more. */
@@ -271,21 +271,21 @@ export class Manager implements ManagerPort {
       peers: () => this.#livePeers(),
       overdueMs: LEADERSHIP_MS,
       chance: () => randomness.next(),
-      claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => this.desk.answered(wish, tasks),
-      takenBack: (wish: ClaimWish | null) => this.desk.takenBack(wish),
+      claimed: (wish: ClaimWish, tasks: readonly ClaimedTask[]) => this.desk.claims.answered(wish, tasks),
+      takenBack: (wish: ClaimWish | null) => this.desk.claims.takenBack(wish),
       endedClaims: this.#light.takeEnded(),
     }
     // What is scheduled in this batch can be claimed in it too.
     const expected: ExpectedWork = { tasks: 0, names: [], ownTurns: 0, turns: 0 }
     for (const command of commands) this.#expectWork(command, expected)
-    const wish = first ? this.desk.wish(expected) : null
+    const wish = first ? this.desk.claims.wish(expected) : null
     try {
       const fence = lease?.fence() ?? null
-      const memory = this.#memory
-      return await commitBatch(store, commands, { fence, context, memory, wish, now: () => time.now() })
+      const how = { fence, context, memory: this.#memory, pace: this.#pace, wish, now: () => time.now() }
+      return await commitBatch(store, commands, how)
     } catch (error) {
-      this.desk.takenBack(wish)
-      if (wish) this.desk.missed(wish)
+      this.desk.claims.takenBack(wish)
+      if (wish) this.desk.claims.missed(wish)
       throw error
     }
   }
@@ -293,7 +293,7 @@ export class Manager implements ManagerPort {
   /** Counts the tasks and turns that may start because of it. */
   #expectWork(command: Command, expected: ExpectedWork): void {
     if (command.type === 'schedule') {
-      if (this.desk.runs(command.name)) expectTasks(expected, command.name, command.count)
+      if (this.desk.claims.runs(command.name)) expectTasks(expected, command.name, command.count)
       if (this.turns.runs(command.name)) this.turns.woken()
     } else if (command.type === 'agent' && command.input.type === 'turn') {
       for (const step of command.input.steps) {
@@ -366,23 +366,9 @@ export class Manager implements ManagerPort {
     for (const effect of committed.effects) this.#tellEffect(effect, now)
     if (newReady.length === 0) return
     const taken = new Set(wish?.look ? claimed.map(({ id }) => id) : [])
-    this.desk.stored(taken.size > 0 ? newReady.filter(({ id }) => !taken.has(id)) : newReady)
-    // A claim looks for one group of workers: what others take is still there.
-    const looked = (task: NewRow) =>
-      wish?.look === true &&
-      wish.names.includes(task.name) &&
-      (wish.queues.includes(task.queue) || wish.limitedQueues.includes(task.queue)) &&
-      (wish.after === null || standsBefore(wish.after, task)) &&
-      wish.floors.every(
-        (floor) => floor.queue !== task.queue || floor.name !== task.name || standsBefore(floor, task),
-      )
-    if (newReady.some((task) => !looked(task) && this.desk.takes(task))) this.desk.workIsReady()
-    if (!this.#takesAll(newReady, wish?.look ? claimed.length : 0)) told.workWaits()
-  }
-
-  /** Whether this process has taken, or can at once take, everything it has just stored. */
-  #takesAll(tasks: readonly { name: string; queue: string }[], claimed: number): boolean {
-    return tasks.length - claimed <= this.desk.freeSlots && tasks.every(({ name }) => this.desk.runs(name))
+    const left = taken.size > 0 ? newReady.filter(({ id }) => !taken.has(id)) : newReady
+    this.desk.claims.stored(left, wish)
+    if (!this.desk.claims.hasRoomFor(left)) told.workWaits()
   }
 
   #tellEffect(effect: Effect, now: number): void {
@@ -395,7 +381,7 @@ export class Manager implements ManagerPort {
       case 'limits':
         return effect.nodeId === nodeId ? this.desk.limits(effect, now) : undefined
       case 'ready':
-        this.desk.workIsReady()
+        this.desk.claims.workIsReady()
         if (this.desk.freeSlots === 0) told.workWaits()
         return
       case 'news':

@@ -127,7 +127,7 @@ export class Membership {
       const { taskId, token, graceMs } = stop
       manager.desk.stop({ taskId, token, graceMs, reason: stopReason(stop) })
     }
-    const wanted = manager.desk.wanted()
+    const wanted = manager.desk.claims.wanted()
     const agents = manager.turns.free > 0 ? [...manager.turns.names] : []
     this.#driver?.setWanted(wanted.queues, wanted.names, agents)
     void this.#peers?.look(this.#parts.time.now(), row.claimedSince)
@@ -137,7 +137,7 @@ export class Membership {
     const [kind, nodeId] = hint.split(' ')
     const { store, logger } = this.#parts
     try {
-      if (kind === 'work' && nodeId !== this.lease.nodeId) this.#manager?.workArrived()
+      if (kind === 'work' && nodeId !== this.lease.nodeId) this.#manager?.workArrived(true)
       if (kind === 'gone' && nodeId && nodeId !== this.lease.nodeId)
         await this.#peers?.takeOver(nodeId, 'killed')
       if (kind === 'news' && nodeId === this.lease.nodeId) this.#manager?.turns.newsForAll()

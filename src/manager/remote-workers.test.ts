@@ -79,19 +79,20 @@ test('what a worker was given and never got is sent again when it comes back; wh
 
 test('a worker that does not read is given what the memory bears, the rest goes to others', async () => {
   const { manager, rpc, helloOf } = await setUp()
-  const count = 200
+  const count = 100
   const slow = rpc.attach(helloOf(1, count))[Symbol.asyncIterator]()
   await slow.next()
   await manager.scheduleMany(work, Array(count).fill('x'.repeat(900_000)))
   const given: string[] = []
   const read = async (stream: AsyncIterator<AttachResponse>, upTo: number) => {
     while (given.length < upTo) {
+      for (const workerId of ['n_1', 'n_2']) await rpc.beat({ workerId })
       const { message } = (await stream.next()).value as AttachResponse
       if (message.case === 'start') given.push(...message.value.assignments.map(({ taskId }) => taskId))
     }
   }
   const other = rpc.attach(helloOf(1, count, 'n_2'))[Symbol.asyncIterator]()
-  await read(other, 50)
+  await read(other, 20)
   await Promise.all([read(slow, count), read(other, count)])
   expect(new Set(given).size).toBe(count)
 })

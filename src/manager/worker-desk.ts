@@ -1,6 +1,6 @@
 /**
- * The manager's side of the worker port: what the attached workers can run and run, what to claim for them, and
- * their reports on their way into the store. Decides nothing.
+ * The manager's side of the worker port: what the attached workers run, what was claimed for them, and their reports on
+ * their way into the store. Decides nothing.
  */
 import { AttemptMap } from '../core/attempt-map.ts'
 import type { Clock } from '../core/clock.ts'
@@ -10,7 +10,7 @@ import type { Logger } from '../core/logger.ts'
 import type { Answer, ClaimWish, Command } from '../engine/command.ts'
 import type { Answered, Weight } from '../engine/funnel.ts'
 import type { TaskMetrics } from '../engine/task-metrics.ts'
-import type { ClaimedTask, NewRow } from '../store/hot-statements.ts'
+import type { ClaimedTask } from '../store/hot-statements.ts'
 import type { StoreTime } from '../store/store-time.ts'
 import type { TaskRow } from '../store/task-row.ts'
 import type {
@@ -22,27 +22,13 @@ import type {
   WorkerSession,
 } from '../wire/worker-port.ts'
 import { assignmentOf, remaining } from './assignment.ts'
-import { ClaimFloors } from './claim-floors.ts'
-import { ClaimSize } from './claim-size.ts'
-import type { ExpectedWork } from './expected-work.ts'
+import { ClaimDesk } from './claim-desk.ts'
 import { throwPassing } from './passing-error.ts'
 import type { Queues } from './queues.ts'
 import { GOES_ON, givenBack, NOT_ITS, reportAnswer, reportWeight } from './report-answers.ts'
 import type { TurnDesk } from './turn-desk.ts'
-import type { Group, Slot } from './worker-sessions.ts'
-import { freeOf, Groups, roomOf, Session, shareOut } from './worker-sessions.ts'
-
-interface ClaimInFlight {
-  group: Group | null
-  /** That it may fill. */
-  slots: number
-  /** It looks for everything there is. */
-  all: boolean
-  /** The next one went on behind it. */
-  followed: boolean
-  /** Its number among those that look for light tasks. */
-  number: number
-}
+import type { Slot } from './worker-sessions.ts'
+import { freeOf, Groups, Session, shareOut } from './worker-sessions.ts'
 
 interface Parts {
   clock: Clock
@@ -66,18 +52,13 @@ export class WorkerDesk {
     names: concurrency > 0 ? names : [],
     queues,
   }))
-  #claiming = true
-  readonly #floors: ClaimFloors
-  readonly #size: ClaimSize
-  /** By their tokens. */
-  readonly #inFlight = new Map<string, ClaimInFlight>()
+  readonly claims: ClaimDesk
   /** Every attempt that runs at a worker of this manager, or whose end is on its way into the store. */
   readonly #slots = new AttemptMap<Slot>()
 
   constructor(parts: Parts) {
     this.#parts = parts
-    this.#floors = new ClaimFloors(parts.clock)
-    this.#size = new ClaimSize(parts.mostClaimed)
+    this.claims = new ClaimDesk({ ...parts, groups: this.#groups })
   }
 
   /** A worker of this process, whose messages are direct calls. */
@@ -139,7 +120,7 @@ export class WorkerDesk {
   }
 
   get freeSlots(): number {
-    return this.#claiming ? freeOf(this.#sessions.values()) : 0
+    return this.claims.stopped ? 0 : freeOf(this.#sessions.values())
   }
 
   slotStates(): Record<'taken' | 'free' | 'abandoned', number> {
@@ -154,14 +135,6 @@ export class WorkerDesk {
 
   get sessions(): ReadonlyMap<string, Session> {
     return this.#sessions
-  }
-
-  runs(name: string): boolean {
-    return this.#groups.runs(name)
-  }
-
-  takes(task: { name: string; queue: string }): boolean {
-    return this.#groups.takes(task)
   }
 
   /** Every attempt that runs here, or whose end is on its way into the store. */
@@ -184,108 +157,10 @@ export class WorkerDesk {
     return slot?.reporting ? slot : null
   }
 
-  /** What would be claimed from, for whoever looks for ready work. */
-  wanted(): { queues: string[]; names: string[] } {
-    const groups = this.#groups.all.filter((group) => this.#free(group) > 0)
-    const queues = new Set(groups.flatMap((group) => this.#parts.queues.names(group.queues)))
-    return { queues: [...queues], names: [...new Set(groups.flatMap(({ names }) => names))] }
-  }
-
-  /** There may be work that this process knows nothing of. */
-  workArrived(): void {
-    // While claims come back full it will be found in its turn.
-    if (!this.#groups.all.every(({ focus }) => focus.isNarrow)) this.#floors.forget()
-    this.#groups.workArrived()
-  }
-
-  /** The same, but all of it was stored or made ready by this process, and was told of with `stored`. */
-  workIsReady(): void {
-    this.#groups.workArrived()
-  }
-
-  /** New tasks can be claimed. */
-  stored(tasks: readonly NewRow[]): void {
-    // Others are never light.
-    this.#floors.stored(tasks.filter((task) => task.key === null && !('parentId' in task)))
-  }
-
-  stopClaiming(): void {
-    this.#claiming = false
-  }
-
-  get wishes(): boolean {
-    return this.#groups.all.some((group) => this.#wishesTasks(group)) || this.#parts.turns.wishes
-  }
-
-  /** How many tasks and turns the next claim asks for. */
-  get wished(): number {
-    const tasks = this.#groups.all.find((group) => this.#wishesTasks(group))
-    return (tasks ? this.#room(tasks) : 0) + (this.#parts.turns.wishes ? 1 : 0)
-  }
-
-  #wishesTasks(group: Group): boolean {
-    return group.mayWait && this.#room(group) > 0
-  }
-
-  /** What to claim now, if anything. Its slots are kept free until it was `filled` or `missed`. */
-  wish(expected: ExpectedWork): ClaimWish | null {
-    const { ids, time, queues } = this.#parts
-    // Slots of a queue with a limit are counted by the claim alone.
-    if (expected.tasks > 0) {
-      for (const group of this.#groups.all) if (queues.limited(group.queues).length > 0) group.mayWait = true
-    }
-    const group =
-      this.#groups.inTurn((one) => this.#wishesTasks(one)) ??
-      (expected.tasks === 0
-        ? null
-        : this.#groups.inTurn(
-            (one) => this.#room(one) > 0 && expected.names.some((name) => one.known.has(name)),
-          ))
-    const look = group !== null && this.#wishesTasks(group)
-    const room = group ? this.#room(group) : 0
-    const slots = look ? room : Math.max(0, Math.min(room, expected.tasks))
-    const turns = this.#parts.turns.wish(expected)
-    if (slots === 0 && !turns) return null
-    const token = ids.next(group?.remote ? 'r' : 'a', time.now())
-    if (group) {
-      if (look) group.mayWait = false
-      group.wished += slots
-    }
-    const all = {
-      names: group?.names ?? [],
-      queues: group ? queues.unlimited(group.queues) : [],
-      limitedQueues: group ? queues.limited(group.queues) : [],
-    }
-    const ask = group && look ? group.focus.ask(all) : { asked: { ...all, after: null }, all: true }
-    const { after } = ask.asked
-    const floors = look && !after ? this.#floors.of(ask.asked) : []
-    const number = this.#floors.begin(after ? [after] : floors)
-    this.#inFlight.set(token, { group, slots, all: ask.all, followed: false, number })
-    return { token, ...ask.asked, floors, slots, look, turns }
-  }
-
-  /** What a claim has got is known, its commit is not: the next one need not wait for that. */
-  answered(wish: ClaimWish, claimed: readonly ClaimedTask[]): void {
-    const flight = this.#inFlight.get(wish.token)
-    if (!flight?.group || !wish.look) return
-    const { group, number } = flight
-    this.#floors.claimed(number, claimed)
-    const goesOn = group.focus.claimed(claimed, wish.slots)
-    // Of a queue with a limit only one can be claiming.
-    if (!goesOn || wish.limitedQueues.length > 0) return
-    flight.followed = true
-    group.mayWait = true
-    this.#parts.kick()
-  }
-
   /** The claim is committed: what it got goes to the workers it was for. */
   filled(wish: ClaimWish, claimed: readonly ClaimedTask[], now: number, withNew: boolean): void {
-    const { group, all, followed } = this.#settleWish(wish)
-    // One that was filled, or did not look for all, says nothing about what is left; what is new nobody behind it saw.
-    const mayWait = followed ? withNew : claimed.length >= wish.slots || !all
-    if (group && wish.look && mayWait) group.mayWait = true
+    const group = this.claims.filled(wish, claimed, withNew)
     if (claimed.length === 0 || !group) return
-    this.#size.claimed(claimed)
     for (const { queue, name, startAt } of claimed) this.#parts.metrics.started(queue, name, now - startAt)
     const shares = shareOut(group, claimed.length, ({ free }) => free)
     const batches = new Map<Session, Assignment[]>()
@@ -306,38 +181,9 @@ export class WorkerDesk {
     if (nobodys.length) void this.#parts.submitAll(nobodys.map(givenBack), reportWeight)
   }
 
-  /** What a transaction has claimed, stored or locked is as it was before. */
-  takenBack(wish: ClaimWish | null): void {
-    this.#floors.forget()
-    const flight = wish && this.#inFlight.get(wish.token)
-    if (!flight) return
-    flight.followed = false
-    flight.group?.focus.forget()
-  }
-
-  /** The claim is not tried again. */
-  missed(wish: ClaimWish): void {
-    const { group } = this.#settleWish(wish)
-    if (wish.turns) this.#parts.turns.missed(wish.turns)
-    if (group && wish.look) group.mayWait = true
-  }
-
-  #settleWish(wish: ClaimWish): ClaimInFlight {
-    const flight = this.#inFlight.get(wish.token)
-    this.#inFlight.delete(wish.token)
-    if (flight) this.#floors.end(flight.number)
-    if (flight?.group) flight.group.wished -= wish.slots
-    return flight ?? { group: null, slots: 0, all: true, followed: false, number: 0 }
-  }
-
-  /** Nothing that is claimed is still on its way here. */
-  get settled(): boolean {
-    return this.#inFlight.size === 0
-  }
-
   /** A stop must not overtake its start: the store repeats it with the next renewal. */
   stop(message: Parameters<Session['stop']>[0]): void {
-    if (this.#inFlight.has(message.token)) return
+    if (this.claims.isUnderWay(message.token)) return
     const slot = this.#running(message)
     if (slot) return slot.session.stop(message)
     // The worker of this process says that it does not run it, and the store hears that. One of another worker that
@@ -353,14 +199,6 @@ export class WorkerDesk {
     const { taskId, token, deadlineAt, attemptDeadlineAt } = attempt
     const slot = this.#running(attempt)
     slot?.session.send({ type: 'limits', taskId, token, ...remaining(deadlineAt, attemptDeadlineAt, now) })
-  }
-
-  #free(group: Group): number {
-    return this.#claiming ? roomOf(group.sessions) : 0
-  }
-
-  #room(group: Group): number {
-    return Math.min(this.#free(group) - group.wished, this.#size.most)
   }
 
   #hold(session: Session, assignment: Assignment, now: number, isLight: boolean): Slot {
@@ -406,7 +244,7 @@ export class WorkerDesk {
     if (elsewhere) throwPassing(answers)
     // Only now the ones behind them in a queue that was full can start.
     if (ended.some(({ assignment }) => queues.isLimited(assignment.queue))) {
-      this.workIsReady()
+      this.claims.workIsReady()
       kick()
     }
     for (const slot of ended) this.#slots.delete(slot)

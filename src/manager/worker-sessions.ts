@@ -97,6 +97,15 @@ export interface Group {
   readonly focus: ClaimFocus
 }
 
+interface Kind {
+  name: string
+  queue: string
+}
+
+function takes({ known, queues }: Group, { name, queue }: Kind): boolean {
+  return known.has(name) && (queues?.includes(queue) ?? true)
+}
+
 /** The sessions, by what they can run. */
 export class Groups {
   readonly #groups = new Map<string, Group>()
@@ -138,8 +147,25 @@ export class Groups {
     return this.#ring.some(({ known }) => known.has(name))
   }
 
-  takes({ name, queue }: { name: string; queue: string }): boolean {
-    return this.#ring.some(({ known, queues }) => known.has(name) && (queues?.includes(queue) ?? true))
+  takes(task: Kind): boolean {
+    return this.#ring.some((group) => takes(group, task))
+  }
+
+  /** Some of these may be claimed, by those that take them. */
+  workLeft(tasks: readonly Kind[]): void {
+    for (const group of this.#ring) group.mayWait ||= tasks.some((task) => takes(group, task))
+  }
+
+  /** Whether all of these can be taken at once, whichever of them come first. */
+  haveRoomFor(tasks: readonly Kind[]): boolean {
+    let last: Kind | null = null
+    for (const task of tasks) {
+      if (task.name === last?.name && task.queue === last.queue) continue
+      last = task
+      const takers = this.#ring.filter((group) => takes(group, task))
+      if (takers.reduce((free, { sessions }) => free + freeOf(sessions), 0) < tasks.length) return false
+    }
+    return true
   }
 
   workArrived(): void {

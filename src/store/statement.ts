@@ -24,8 +24,8 @@ export interface Ticket<Row = unknown> {
   rows: Row[] | null
 }
 
-/** A statement whose answer is needed now; one that goes out ahead of the next; an answer that is needed by now. */
-export type Request = Statement | { start: Statement; ticket: Ticket } | { wait: Ticket }
+/** A statement whose answer is needed now; one that goes out ahead of the next; what has to be answered by now. */
+export type Request = Statement | { start: Statement; ticket: Ticket } | { wait: Ticket | 'all' }
 
 export type Work<T> = Generator<Request, T, unknown[]>
 
@@ -46,6 +46,11 @@ export function* start<Row>(statement: Statement<Row>): Work<Ticket<Row>> {
 export function* answer<Row>(ticket: Ticket<Row>): Work<Row[]> {
   if (ticket.rows === null) yield { wait: ticket }
   return ticket.rows ?? []
+}
+
+/** Waits for the answers to everything that was sent ahead. */
+export function* allAnswered(): Work<void> {
+  yield { wait: 'all' }
 }
 
 export function* startAll<Row>(statements: Statement<Row>[]): Work<Ticket<Row>[]> {

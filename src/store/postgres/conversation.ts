@@ -102,7 +102,8 @@ export class Conversation {
         this.#start(request.start, request.ticket)
         step = work.next([])
       } else if ('wait' in request) {
-        await this.#sent.get(request.wait)
+        // Answers come in order.
+        await (request.wait === 'all' ? [...this.#sent.values()].at(-1) : this.#sent.get(request.wait))
         this.#refuseIfFailed()
         step = work.next([])
       } else step = work.next(await this.#query(request))
