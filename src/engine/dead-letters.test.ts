@@ -53,7 +53,14 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       claimed: () => undefined,
       takenBack: () => undefined,
     }
-    const request = { fence: null, context, memory: new AgentMemory(), wish: null, pace: { isSlow: false }, now: () => NOW }
+    const request = {
+      fence: null,
+      context,
+      memory: new AgentMemory(),
+      wish: null,
+      pace: { isSlow: false },
+      now: () => NOW,
+    }
     return (await commitBatch(db.store, commands, request)).answers.map(({ type }) => type)
   }
   const stored = async () =>
