@@ -152,6 +152,7 @@ onEachWire('hostile values', (test) => {
         await refuses('List', { queue: id })
         await refuses('List', { parentId: id })
         await refuses('List', { cursor: id })
+        await refuses('List', { cursor: 'garbage' })
         await refuses('List', { kind: id })
         await refuses('List', { timeoutKind: id })
         for (const field of ['jobId', 'state', 'errorType', 'retryId', 'cursor'])

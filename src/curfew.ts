@@ -333,8 +333,8 @@ export class Curfew extends Client {
    * Stops working. `drain`: running attempts and turns of agents may end first, at most so long (`true`: as long as they take);
    * otherwise, and after that, they are stopped and go back to the queue for another process or the next start.
    */
-  close(options: CloseOptions = {}): Promise<void> {
-    return this.#closing.close(options, {
+  async close(options: CloseOptions = {}): Promise<void> {
+    await this.#closing.close(options, {
       stopTaking: () => this.#engine.stopClaiming(),
       reported: () => this.#reported(),
       end: () => this.#end(),

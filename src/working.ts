@@ -118,8 +118,8 @@ export class WorkerProcess {
    * Stops working. `drain`: running attempts may end first, at most so long (`true`: as long as they take); otherwise,
    * and after that, they are stopped and go back to the queue. `reports: false`: whoever would hear of that has gone.
    */
-  close({ reports = true, ...options }: WorkerCloseOptions = {}): Promise<void> {
-    return this.#closing.close(options, {
+  async close({ reports = true, ...options }: WorkerCloseOptions = {}): Promise<void> {
+    await this.#closing.close(options, {
       stopTaking: () => (reports ? this.#manager.drain() : this.#manager.close()),
       reported: () => this.#worker.reported(),
       end: () => this.#end(reports),

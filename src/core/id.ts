@@ -12,6 +12,11 @@ const CHANCE_LENGTH = 16
 /** Task, agent (g), workflow, job, node, attempt or turn (a; r where it outlives its manager), request (q). */
 export type IdPrefix = 't' | 'g' | 'w' | 'j' | 'n' | 'a' | 'r' | 'q'
 
+/** Of a task, an agent, a workflow or a job. */
+export function isWorkId(text: string): boolean {
+  return /^[tgwj]_[0-9a-z]{26}$/.test(text)
+}
+
 /** Of an attempt or turn that outlives its manager: it runs in a worker of another process. */
 export function isRemoteToken(token: string): boolean {
   return token.startsWith('r_')

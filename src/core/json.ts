@@ -63,9 +63,12 @@ export function decodeExactly(text: string, what: string): unknown {
   return JSON.parse(text, check)
 }
 
-/** Whether a whole number was read as another one than was written. */
+/** Whether a whole number was read as another one than was written, or has other digits when it is shown. */
 export function isOtherNumber(value: unknown, source: string): value is number {
-  return typeof value === 'number' && /^-?\d{16,}$/.test(source) && String(value) !== source
+  if (typeof value !== 'number') return false
+  const written = source.replace(/^\+/, '')
+  if (/^-?\d{16,}$/.test(written)) return String(value) !== written
+  return /^0[xo][\da-f]{13,}$/i.test(written) && BigInt(written) !== BigInt(value)
 }
 
 /** For text that was put together of encoded parts. */

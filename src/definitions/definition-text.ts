@@ -164,10 +164,8 @@ class Walk {
     if (typeof value === 'number' && !Number.isFinite(value)) {
       return this.#refuse(located(null), 'invalid_value', `${value} is not a number that can be kept`)
     }
-    if (isOtherNumber(value, node.source ?? '')) {
-      const why = `${node.source} would become ${value}: write it as a text, "${node.source}"`
-      return this.#refuse(located(null), 'invalid_value', why)
-    }
+    if (isOtherNumber(value, node.source ?? ''))
+      return this.#refuse(located(null), 'invalid_value', otherNumber(value, node.source))
     const isBlock = node.type === 'BLOCK_LITERAL'
     const lettersAt = typeof value === 'string' ? this.#lettersAt(offset, value, isBlock) : null
     return located(value, NO_CHILDREN, lettersAt)
@@ -185,6 +183,10 @@ class Walk {
       const at = { value: null, offset: keyOffset, keyOffset, lettersAt: null, children: NO_CHILDREN }
       if (!isScalar(pair.key) || typeof pair.key.value === 'object') {
         this.#refuse(at, 'invalid_text', 'a key must be a text')
+        continue
+      }
+      if (isOtherNumber(pair.key.value, pair.key.source ?? '')) {
+        this.#refuse(at, 'invalid_value', otherNumber(pair.key.value, pair.key.source))
         continue
       }
       const key = String(pair.key.value)
@@ -230,6 +232,10 @@ class Walk {
     this.#problems.push({ code, message, offset: located.offset })
     return located
   }
+}
+
+function otherNumber(value: number, source: string | undefined): string {
+  return `${source} would become ${value}: write it as a text, "${source}"`
 }
 
 function firstLine(message: string): string {

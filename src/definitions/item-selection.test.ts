@@ -204,7 +204,8 @@ describe('what an input holds', () => {
   })
 
   test('long numbers that stay what they are, and fractions, are taken', () => {
-    const text = '[1794850656139000000, 9007199254740991, 0.12345678901234567890, "1, 12345678901234567890]"]'
+    const text =
+      '[1794850656139000000, 9007199254740991, -9007199254740992, 0.12345678901234567890, "1, 12345678901234567890]"]'
     expect(parseItems(text, 'file', 'f')).toEqual(JSON.parse(text))
     expect(parseItems('12345678901234567890\n', 'command', 'c')).toEqual(['12345678901234567890'])
   })

@@ -72,13 +72,20 @@ function decide(draft: TaskDraft, input: TaskInput, chance: number): TaskAnswer 
 /** From an attempt that nobody waits for any more: what it brings is kept, and changes nothing. */
 function keepLate(draft: TaskDraft, input: AttemptReport): void {
   const { row } = draft
+  const attempt = attemptOf(row, input.token)
   if (input.type === 'completed') {
     const repeated = row.status === 'completed' && row.token === input.token
-    if (!repeated) lateResult(draft, { output: input.output })
-  } else if (input.type === 'failed') lateResult(draft, { failure: input.failure })
+    if (!repeated) lateResult(draft, { output: input.output }, attempt)
+  } else if (input.type === 'failed') lateResult(draft, { failure: input.failure }, attempt)
   else if ((input.type === 'stopped' || input.type === 'returned') && input.late)
-    lateResult(draft, input.late)
+    lateResult(draft, input.late, attempt)
   if (input.type === 'stopped') keepOverlap(draft, input)
+}
+
+/** Its number; null where it may be any of several. */
+function attemptOf({ token, attempt }: TaskRow, reported: string): number | null {
+  if (reported === token) return attempt
+  return attempt === 2 ? 1 : null
 }
 
 /** Its worker slept past its lease, or could not stop it: another attempt was started meanwhile. */

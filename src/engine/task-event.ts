@@ -33,8 +33,8 @@ export type TaskEventBody =
       answer: ExtensionAnswer
     }
   | { type: 'deadlines_extended'; byMs: number; deadlineAt: number | null }
-  /** Something came after the outcome was decided; it changes nothing. */
-  | { type: 'late_result'; attempt: number; status: TaskStatus; output?: string; failure?: Failure }
+  /** Something came after the outcome was decided; it changes nothing. Without its attempt: of an earlier one. */
+  | { type: 'late_result'; attempt?: number; status: TaskStatus; output?: string; failure?: Failure }
   /** An earlier attempt was stopped only past its lease: it may have run beside this one. Its worker heard of nobody for so long. */
   | { type: 'attempt_overlapped'; attempt: number; receipt: Receipt; silentMs: number }
   | { type: 'resumed' }

@@ -414,6 +414,18 @@ describe('an attempt that was stopped when another one had been started', () => 
   })
 })
 
+test('a late result is that of its own attempt, where it is known which that was', () => {
+  const first = { ...started({}), token: 'a_1' }
+  const late: TaskInput = { type: 'completed', token: 'a_1', output: '1' }
+  const attempts = [1, 2, 3].map((attempt) => {
+    const row = attempt === 1 ? { ...first, live: 0 as const } : { ...first, token: `a_${attempt}`, attempt }
+    const [event] = follow(row, [5_000, late]).events
+    expect(event).toMatchObject({ type: 'late_result', output: '1' })
+    return (event as { attempt?: number }).attempt
+  })
+  expect(attempts).toEqual([1, 1, undefined])
+})
+
 test('a late result is kept beside the outcome, cut to a size a person can look at', () => {
   const ended = follow(started({ attemptTimeout: 5_000 }), [5_000, due]).row
   const output = JSON.stringify('x'.repeat(100_000))

@@ -196,7 +196,12 @@ function endLost(draft: TaskDraft, receipt: Receipt): void {
   draft.settle()
 }
 
-export function lateResult(draft: TaskDraft, late: LateResult): void {
+/** `attempt`: whose it is, if that is known. */
+export function lateResult(
+  draft: TaskDraft,
+  late: LateResult,
+  attempt: number | null = draft.row.attempt,
+): void {
   const { row } = draft
   const kept =
     'output' in late
@@ -205,7 +210,7 @@ export function lateResult(draft: TaskDraft, late: LateResult): void {
             late.output.length <= MAX_LATE_BYTES ? late.output : `${late.output.slice(0, MAX_LATE_BYTES)}…`,
         }
       : late
-  draft.record({ type: 'late_result', attempt: row.attempt, status: row.status, ...kept })
+  draft.record({ type: 'late_result', ...(attempt !== null && { attempt }), status: row.status, ...kept })
 }
 
 /** Once per limit and attempt, also over restarts: the bit is stored with it. */

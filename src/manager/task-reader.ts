@@ -1,6 +1,7 @@
 /** What can be asked about work without changing anything: by an engine about its store, or by nobody's reader. */
 import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
+import { isWorkId } from '../core/id.ts'
 import { MAX_PAGE } from '../core/limits.ts'
 import { JOB, WORKFLOW } from '../core/own-work.ts'
 import { isEnded } from '../core/states.ts'
@@ -139,6 +140,8 @@ export class TaskReader {
 
   async list({ cursor, ...filter }: ListRequest): Promise<{ tasks: TaskView[]; cursor: string | null }> {
     const { store } = this.#parts
+    if (cursor !== null && !isWorkId(cursor))
+      throw new CurfewError('invalid_request', `cursor: '${cursor.slice(0, 50)}' is none of ours`)
     const rows = await store.read(() => run(store.statements.listTasks({ ...filter, after: cursor })))
     return {
       tasks: rows.map(taskView),

@@ -5,6 +5,7 @@
 import type { NewStep, WaitMode } from '../core/agent-journal.ts'
 import { CurfewError } from '../core/errors.ts'
 import { boundFailure } from '../core/failure.ts'
+import { isWorkId } from '../core/id.ts'
 import { checkJsonText } from '../core/json.ts'
 import { MAX_NAME_LENGTH, MAX_STEPS } from '../core/limits.ts'
 import { JOB, WORKFLOW } from '../core/own-work.ts'
@@ -99,7 +100,7 @@ function checkStep(step: Plain): void {
 
 function checkWork(step: Plain, kind: 'task' | 'agent'): void {
   const { id, name, input, policy, start, detached, title, reserveMs } = step
-  expect(typeof id === 'string' && ID.test(id), `${kind}.id`)
+  expect(typeof id === 'string' && isWorkId(id), `${kind}.id`)
   checkName(`${kind} name`, name)
   expect(typeof input === 'string', `${kind}.input`)
   checkJsonText(input as string, `${kind}.input`)
@@ -111,8 +112,6 @@ function checkWork(step: Plain, kind: 'task' | 'agent'): void {
   if (title !== undefined) checkName(`${kind} title`, title)
   expect(reserveMs === undefined || reserveMs === null || isTime(reserveMs), `${kind}.reserveMs`)
 }
-
-const ID = /^[tgwj]_[0-9a-z]{26}$/
 
 /** All others are for the engine to record, which counts and tells what they say. */
 const GRAPH_EVENTS: readonly GraphEvent['type'][] = [
