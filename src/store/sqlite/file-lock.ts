@@ -45,7 +45,9 @@ export function writeFileLock(file: string, nodeId: string): FileLock {
     },
     remove() {
       removed = true
-      rmSync(path, { force: true })
+      // Where the store was moved away, another process may have made one in its place.
+      const written = readHolder(path)
+      if (!written || written.nodeId === nodeId) rmSync(path, { force: true })
     },
   }
 }

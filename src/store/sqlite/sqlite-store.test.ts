@@ -2,10 +2,12 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
   closeSync,
+  copyFileSync,
   existsSync,
   mkdtempSync,
   openSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -185,6 +187,34 @@ describe('trouble', () => {
     await value(store, 'pragma max_page_count = 100000')
     await insert(store, ...many)
     expect(await value(store, 'select count(*) from tasks')).toBe(500)
+  })
+
+  test.each([
+    ['removed', () => rmSync(file)],
+    ['moved away', () => renameSync(file, `${file}.old`)],
+    [
+      'replaced',
+      () => {
+        copyFileSync(file, `${file}.new`)
+        renameSync(`${file}.new`, file)
+      },
+    ],
+  ])('a file that was %s acknowledges nothing any more', async (_, take) => {
+    const store = open()
+    await insert(store, 't_1')
+    take()
+    const refused = { code: 'store_failed', message: expect.stringMatching(/removed or moved away|replaced/) }
+    await expect(insert(store, 't_2')).rejects.toMatchObject(refused)
+    await expect(value(store, 'select 1')).rejects.toMatchObject(refused)
+  })
+
+  test('whoever made another in the place of one that was moved keeps its lock', async () => {
+    const store = open()
+    renameSync(file, `${file}.old`)
+    const other = SqliteStore.open(file, new SystemClock(), 'n_2')
+    opened.push(other)
+    await close(store)
+    expect(existsSync(`${file}.lock`)).toBe(true)
   })
 
   test('a damaged file stops every acknowledgement for good', async () => {

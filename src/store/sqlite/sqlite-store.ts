@@ -2,7 +2,7 @@
  * One SQLite file, one process. The connection holds the file's exclusive lock for as long as it lives, so the
  * kernel lets go of it when the process dies; a file beside it tells others who that process is.
  */
-import { realpathSync, rmSync } from 'node:fs'
+import { realpathSync, rmSync, statSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../../core/clock.ts'
 import { CurfewError } from '../../core/errors.ts'
@@ -20,6 +20,13 @@ import { StatementRunner } from './statement-runner.ts'
 /** Older versions can corrupt the write-ahead log. */
 const OLDEST_VERSION = '3.51.3'
 
+/** What stood there when it was opened. */
+interface OpenedFile {
+  path: string
+  dev: number
+  ino: number
+}
+
 export class SqliteStore implements Store {
   readonly dialect = 'sqlite'
   readonly statements = new Statements('sqlite')
@@ -27,12 +34,14 @@ export class SqliteStore implements Store {
   readonly #clock: Clock
   readonly #runner: StatementRunner
   readonly lock: FileLock | null
+  readonly #file: OpenedFile | null
   #broken: StoreError | null = null
 
   private constructor(database: DatabaseSync, clock: Clock, lock: FileLock | null) {
     this.#database = database
     this.#clock = clock
     this.lock = lock
+    this.#file = lock && openedFile(database)
     this.#runner = new StatementRunner(database)
   }
 
@@ -73,6 +82,7 @@ export class SqliteStore implements Store {
     try {
       this.#database.exec('begin immediate')
       const result = this.#runner.drive(work())
+      this.#refuseIfMoved()
       this.#database.exec('commit')
       return result
     } catch (error) {
@@ -107,6 +117,19 @@ export class SqliteStore implements Store {
     if (!this.#database.isOpen) throw new CurfewError('closed', 'this engine was closed')
   }
 
+  /** What is written to a file that nobody finds any more is lost, however well it is synced. */
+  #refuseIfMoved(): void {
+    if (this.#file === null) return
+    const { path, dev, ino } = this.#file
+    const there = statSync(path, { throwIfNoEntry: false })
+    if (there?.dev === dev && there.ino === ino) return
+    const what = there ? 'was replaced by another file' : 'was removed or moved away'
+    this.#broken = new StoreError('store_failed', `the store ${path} ${what}`, {
+      hint: 'Nothing that came after it was kept. Put the file back, with its -wal file, and start again.',
+    })
+    throw this.#broken
+  }
+
   #rollBack(error: unknown): unknown {
     if (this.#database.isOpen && this.#database.isTransaction) this.#database.exec('rollback')
     if (!(error instanceof Error && 'errcode' in error)) return error
@@ -115,6 +138,12 @@ export class SqliteStore implements Store {
     if (fault.code === 'store_failed') this.#broken = fault
     return fault
   }
+}
+
+function openedFile(database: DatabaseSync): OpenedFile {
+  const path = database.location() as string
+  const { dev, ino } = statSync(path)
+  return { path, dev, ino }
 }
 
 function cannotLock(file: string, cause: unknown): StoreError {
