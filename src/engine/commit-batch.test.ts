@@ -1,4 +1,4 @@
-// What a batch starts has its whole time: one that waited for long is decided again, by the time after its wait.
+// What a batch starts has its whole time: one that waited for long starts nothing.
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test, vi } from 'vitest'
 import { createDatabase } from '../../scripts/postgres/database.ts'
@@ -17,14 +17,14 @@ const WISH: ClaimWish = {
 
 describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   let db: TestStore
-  let pace = { isSlow: false }
+  let pace = { late: 0 }
   const takenBack = vi.fn()
   beforeAll(async () => {
     db = await TestStore.open(kind, () => createDatabase(inject('postgresUrl')))
   })
   afterAll(() => db[Symbol.asyncDispose]())
   beforeEach(async () => {
-    pace = { isSlow: false }
+    pace = { late: 0 }
     takenBack.mockReset()
     await db.clear()
   })
@@ -46,36 +46,40 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
   }
   const startOf = async (id: string) => ((await db.get(id))?.startedAt ?? NaN) - NOW
 
-  test.each([
-    ['by the time after a long wait', [0, 501, 600, 700], 600],
-    ['by the time before a short one', [0, 500], 0],
-    ['though every wait is long', [0, 501, 600, 1_200], 600],
-  ])('%s', async (_, times, startedAt) => {
+  test('after a long wait nothing starts: the next transaction starts it, by its own time', async () => {
     await db.put(newRow({ id: 't_1' }))
-    const { committed } = await commit([], WISH, clockOf(times))
-    expect(committed.claimed.map(({ id }) => id)).toEqual(['t_1'])
+    const { committed } = await commit([], WISH, clockOf([0, 501]))
+    expect(committed).toMatchObject({ claimed: [], wish: null })
+    expect(await db.get('t_1')).toMatchObject({ status: 'pending', attempt: 0 })
+    expect(takenBack.mock.calls).toEqual([[WISH]])
+    await commit([], WISH, clockOf([600, 1_100]))
     expect(await db.get('t_1')).toMatchObject({ status: 'running', attempt: 1 })
-    expect(await startOf('t_1')).toBe(startedAt)
-    expect(takenBack.mock.calls).toEqual(startedAt > 0 ? [[WISH]] : [])
+    expect(await startOf('t_1')).toBe(600)
+    expect(takenBack).toHaveBeenCalledTimes(1)
   })
 
-  test('where all are slow they are not done twice, until one is quick again', async () => {
-    await commit(schedule(...['t_1', 't_2', 't_3'].map((id) => newTask({ id }))), null, () => NOW)
-    const starts: number[] = []
-    const runs = [
-      [0, 501, 600, 1_200],
-      [2_000, 2_600],
-      [3_000, 3_500],
-    ]
-    for (const [i, times] of runs.entries()) {
-      await commit([], { ...WISH, token: `a_${i}`, slots: 1 }, clockOf(times))
-      starts.push(await startOf(`t_${i + 1}`))
+  test('and nothing is over that was not before the wait', async () => {
+    await db.put(newRow({ id: 't_1' }))
+    await db.put(newRow({ id: 't_2', name: 'other', now: NOW, timeout: 300 }))
+    await commit([{ type: 'fire' }], WISH, clockOf([0, 501]))
+    expect(await db.get('t_2')).toMatchObject({ status: 'pending' })
+    await commit([{ type: 'fire' }], WISH, clockOf([600, 700]))
+    expect(await db.get('t_2')).toMatchObject({ status: 'timed_out' })
+  })
+
+  test('where all are slow things start all the same, until one is quick again', async () => {
+    await commit(schedule(...[1, 2, 3, 4].map((n) => newTask({ id: `t_${n}` }))), null, () => NOW)
+    const next = async (...times: number[]) => {
+      const { committed } = await commit([], { ...WISH, token: `a_${times}`, slots: 1 }, clockOf(times))
+      const [task] = committed.claimed
+      return task ? [task.id, await startOf(task.id)] : null
     }
-    expect(starts).toEqual([600, 2_000, 3_000])
-    expect(takenBack).toHaveBeenCalledTimes(1)
-    await db.put(newRow({ id: 't_4' }))
-    await commit([], WISH, clockOf([4_000, 4_501, 4_600, 4_700]))
-    expect(await startOf('t_4')).toBe(4_600)
+    expect(await next(0, 501)).toBe(null)
+    expect(await next(600, 1_101)).toBe(null)
+    expect(await next(2_000, 2_600)).toEqual(['t_1', 2_000])
+    expect(await next(3_000, 3_600)).toEqual(['t_2', 3_000])
+    expect(await next(4_000, 4_500)).toEqual(['t_3', 4_000])
+    expect(await next(5_000, 5_501)).toBe(null)
   })
 
   test('one that starts nothing is not decided again, however long it waited', async () => {
@@ -101,7 +105,6 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       } finally {
         await other.end()
       }
-      expect(await db.get('t_1')).toMatchObject({ status: 'running' })
-      expect(await startOf('t_1')).toBe(2_500)
+      expect(await db.get('t_1')).toMatchObject({ status: 'pending', attempt: 0 })
     })
 })

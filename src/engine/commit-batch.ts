@@ -1,4 +1,7 @@
-/** One transaction of the funnel; again, with what is stored, when what it went by turns out to be outdated. */
+/**
+ * One transaction of the funnel; again, with what is stored, when what it went by turns out to be outdated. Where it
+ * comes too late to start anything, its wish is null, and the next transaction does.
+ */
 import { CurfewError } from '../core/errors.ts'
 import type { Work } from '../store/statement.ts'
 import { allAnswered } from '../store/statement.ts'
@@ -18,15 +21,18 @@ const LONGEST_WAIT_MS = 500
 /** Attempts with less time than this lose a part of it that counts; for others nobody waits to know. */
 const SHORT_MS = 20_000
 
+/** So many in a row are no accident: the database is that slow, and doing everything twice would make it worse. */
+const MOST_LATE = 2
+
 class OutdatedTime extends CurfewError {
   constructor() {
     super('outdated_time', 'what starts has to be started by a later time')
   }
 }
 
-/** `isSlow`: batches take that long anyway, and doing each of them twice would make it worse. */
+/** How many of the last batches that started something came too late to. */
 export interface Pace {
-  isSlow: boolean
+  late: number
 }
 
 export interface BatchRequest {
@@ -52,15 +58,21 @@ export async function commitBatch(
     return row
   }
   const whole = { ...context, statements: store.statements, recall }
-  let again = false
+  /** Of its first try, where that came too late to start anything: by a later one deadlines would be over which
+   * heartbeats that came meanwhile have moved. */
+  let time: number | null = null
+  let starting = wish
   function* decide(): Work<TaskBatch> {
-    const begun = now()
-    const batch = yield* new TaskBatch(whole, begun, wish, cold).apply(commands)
+    const begun = time ?? now()
+    const batch = yield* new TaskBatch(whole, begun, starting, cold).apply(commands)
     if (!batch.starts) return batch
     if (batch.startsUntil(begun + SHORT_MS)) yield* allAnswered()
-    const isLate = now() - begun > LONGEST_WAIT_MS
-    if (isLate && !again && !pace.isSlow) throw new OutdatedTime()
-    pace.isSlow = isLate
+    if (now() - begun <= LONGEST_WAIT_MS) pace.late = 0
+    else if (pace.late < MOST_LATE) {
+      pace.late++
+      time = begun
+      throw new OutdatedTime()
+    }
     return batch
   }
   for (;;) {
@@ -70,7 +82,7 @@ export async function commitBatch(
       return batch
     } catch (error) {
       if (error instanceof OutdatedTime) {
-        again = true
+        starting = null
         context.takenBack(wish)
         continue
       }

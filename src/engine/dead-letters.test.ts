@@ -58,7 +58,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       context,
       memory: new AgentMemory(),
       wish: null,
-      pace: { isSlow: false },
+      pace: { late: 0 },
       now: () => NOW,
     }
     return (await commitBatch(db.store, commands, request)).answers.map(({ type }) => type)

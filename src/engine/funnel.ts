@@ -9,6 +9,8 @@ import { CurfewError } from '../core/errors.ts'
 import { MAX_BATCH_BYTES, MAX_WAITING_COMMANDS } from '../core/limits.ts'
 import type { Logger } from '../core/logger.ts'
 import { StoreError } from '../store/store-error.ts'
+import type { Touching } from './in-flight.ts'
+import { InFlight } from './in-flight.ts'
 
 export interface Batch<Answer, Committed> {
   answers: Answer[]
@@ -39,6 +41,8 @@ export interface FunnelOptions<Command, Answer, Committed> {
   lanes: number
   /** In one transaction at most. */
   batchRows: number
+  /** Those of one task do not go into two transactions at a time. */
+  touching: Touching<Command>
   /** One transaction. `first`: not a part of a halved batch. */
   commit(commands: readonly Command[], first: boolean): Promise<Batch<Answer, Committed>>
   committed(committed: Committed): void
@@ -65,6 +69,10 @@ interface Entry<Command, Answer> {
  * of rows, so few are better together. Two keep the database busy while this process works; a third is for a rush.
  */
 const WORTH_A_LANE = [1, 64, 400]
+/** What waits for longer gets one all the same: the others may be about something large. */
+const LONGEST_BEHIND_MS = 50
+/** Where all that waits is about what others decide just now. */
+const LOOK_AGAIN_MS = 10
 
 /** The part of a batch that callers have while reports could fill it. */
 const CALLERS_SHARE = 0.2
@@ -88,9 +96,12 @@ export class Funnel<Command, Answer, Committed> {
   #closed: Error | null = null
   /** Lanes that wait for a store that is away. */
   readonly #pauses = new Set<() => void>()
+  readonly #inFlight: InFlight<Command>
+  #later: Timer | null = null
 
   constructor(options: FunnelOptions<Command, Answer, Committed>) {
     this.#options = options
+    this.#inFlight = new InFlight(options.touching)
   }
 
   /** Nothing waits and nothing is in flight, or it waits for a store that is away. */
@@ -139,14 +150,35 @@ export class Funnel<Command, Answer, Committed> {
   /** There is something to do. */
   kick(): void {
     if (this.#starting || this.#closed || this.#lanes >= this.#options.lanes) return
-    if (!this.#isWorthALane(this.#lanes)) return
+    if (this.#isWorthALane(this.#lanes)) this.#open()
+    else this.#openLater()
+  }
+
+  #open(forFew = false): void {
     this.#starting = true
     this.#options.clock.endOfTurn(() => {
       this.#starting = false
       this.#lanes++
-      this.#drain().catch((error: unknown) =>
+      this.#drain(forFew).catch((error: unknown) =>
         this.#options.logger.error({ error: String(error) }, 'the funnel stopped'),
       )
+    })
+  }
+
+  /** For the few that are better together with others, if these take their time. */
+  #openLater(): void {
+    if (this.#later || this.#rows === 0) return
+    const { clock, lanes } = this.#options
+    const waitedMs = () =>
+      clock.monotonic() - Math.min(this.#urgent[0]?.since ?? Infinity, this.#entries[0]?.since ?? Infinity)
+    const look = () => {
+      this.#later = null
+      if (this.#closed || this.#starting || this.#lanes >= lanes) return
+      if (waitedMs() >= LONGEST_BEHIND_MS) this.#open(true)
+      else this.#openLater()
+    }
+    this.#later = clock.setTimer(Math.max(LOOK_AGAIN_MS, LONGEST_BEHIND_MS - waitedMs()), look, {
+      background: true,
     })
   }
 
@@ -159,20 +191,26 @@ export class Funnel<Command, Answer, Committed> {
     this.#closed = error
     for (const entry of [...this.#urgent.splice(0), ...this.#entries.splice(0)]) entry.reject(error)
     this.#rows = 0
+    this.#later?.cancel()
     this.wake()
   }
 
-  async #drain(): Promise<void> {
+  async #drain(forFew: boolean): Promise<void> {
     try {
-      while (!this.#closed && this.#isWorthALane(this.#lanes - 1)) {
+      for (let worth = forFew; !this.#closed; worth = false) {
+        if (!worth && !this.#isWorthALane(this.#lanes - 1)) return
         const batch = this.#take()
+        // All of it waits for another transaction.
+        if (batch.length === 0 && this.#options.wanted() === 0) return
+        const ended = this.#inFlight.add(batch.map(({ command }) => command))
         this.kick() // what is left may be worth a lane of its own
-        await this.#runBatch(batch, true)
+        await this.#runBatch(batch, true).finally(ended)
         // Answers and handlers come first: what they bring makes the next batch.
         await new Promise<void>((resolve) => this.#options.clock.endOfTurn(resolve))
       }
     } finally {
       this.#lanes--
+      this.kick() // what waited for it may go on
     }
   }
 
@@ -196,19 +234,25 @@ export class Funnel<Command, Answer, Committed> {
     let rows = 0
     // Callers wait behind reports, but not for ever: a part of every batch is theirs.
     const callers = this.#entries.length > 0 ? Math.ceil(most * CALLERS_SHARE) : 0
+    const mustWait = this.#inFlight.check()
     for (const list of [this.#urgent, this.#entries]) {
       const room = list === this.#urgent ? most - callers : most
+      const left: Entry<Command, Answer>[] = []
       let count = 0
       for (const entry of list) {
         // The first of each is taken, however much work it is.
-        if (rows + entry.rows > room && count > 0) break
+        if (rows + entry.rows > room && count > left.length) break
         if (bytes + entry.bytes > MAX_BATCH_BYTES && taken.length > 0) break
+        count++
+        if (mustWait(entry.command)) {
+          left.push(entry)
+          continue
+        }
         taken.push(entry)
         bytes += entry.bytes
         rows += entry.rows
-        count++
       }
-      list.splice(0, count)
+      list.splice(0, count, ...left)
     }
     this.#rows -= rows
     return taken

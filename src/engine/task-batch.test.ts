@@ -30,7 +30,7 @@ describe.each(['SQLite in memory', 'PostgreSQL'] as const)('on %s', (kind) => {
       claimed: () => undefined,
       takenBack: () => undefined,
     }
-    const pace = { isSlow: false }
+    const pace = { late: 0 }
     return commitBatch(db.store, commands, { fence: null, context, memory, wish, pace, now: () => NOW })
   }
   const to = (taskId: string, input: TaskInput): Command => ({ type: 'input', taskId, input, scope: null })

@@ -14,6 +14,7 @@ import type { Answer, ClaimWish, Command, Committed } from '../engine/command.ts
 import { commitBatch } from '../engine/commit-batch.ts'
 import type { SubmitOptions } from '../engine/funnel.ts'
 import { Funnel } from '../engine/funnel.ts'
+import type { Touching } from '../engine/in-flight.ts'
 import type { TaskBatch } from '../engine/task-batch.ts'
 import type { Effect } from '../engine/task-draft.ts'
 import { TaskMetrics } from '../engine/task-metrics.ts'
@@ -70,7 +71,7 @@ export class Manager implements ManagerPort {
   readonly #options: ManagerOptions
   readonly #funnel: Funnel<Command, Answer, Committed>
   readonly #memory = new AgentMemory()
-  readonly #pace = { isSlow: false }
+  readonly #pace = { late: 0 }
   readonly #light = new LightClaims()
   #writingOut: Timer | null = null
   #closed = false
@@ -86,6 +87,7 @@ export class Manager implements ManagerPort {
       randomness: options.randomness,
       logger: options.logger,
       ...(options.store.dialect === 'postgres' ? SHARED : OWN),
+      touching: TOUCHING,
       commit: (commands, first) => this.#commit(commands, first),
       committed: (committed) => this.#tell(committed),
       wanted: () => this.desk.claims.wished,
@@ -282,7 +284,9 @@ export class Manager implements ManagerPort {
     try {
       const fence = lease?.fence() ?? null
       const how = { fence, context, memory: this.#memory, pace: this.#pace, wish, now: () => time.now() }
-      return await commitBatch(store, commands, how)
+      const batch = await commitBatch(store, commands, how)
+      if (wish && !batch.committed.wish) this.desk.claims.missed(wish)
+      return batch
     } catch (error) {
       this.desk.claims.takenBack(wish)
       if (wish) this.desk.claims.missed(wish)
@@ -411,6 +415,13 @@ export class Manager implements ManagerPort {
     const [row] = await store.read(() => run(store.statements.nextDue(peers, horizon)))
     return row?.dueAt ?? null
   }
+}
+
+/** Agents, and whatever is below them, are locked from the top, in one order. */
+const TOUCHING: Touching<Command> = {
+  idOf: (command) => (command.type === 'input' && !command.scope ? command.taskId : null),
+  isHot: (command) =>
+    command.type === 'input' && (command.input.type === 'completed' || command.input.type === 'beat'),
 }
 
 /** Transactions at a time, and the rows of one: where a server does the work, and where this process does. */
