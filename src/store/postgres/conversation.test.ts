@@ -4,7 +4,7 @@ import { createDatabase } from '../../../scripts/postgres/database.ts'
 import { leftBehind } from '../../core/fixtures/old-space.ts'
 import { VirtualClock } from '../../testing/testing.ts'
 import { SharedDatabase } from '../fixtures/shared-database.ts'
-import { run } from '../statement.ts'
+import { run, start } from '../statement.ts'
 import { connectionOptions } from './connection.ts'
 import { Conversation } from './conversation.ts'
 import { postgresError } from './postgres-error.ts'
@@ -39,6 +39,17 @@ test('a server that does not answer is given up in time, and whatever was sent b
   const [statement, commit] = await waiting
   for (const { reason } of [statement, commit] as PromiseRejectedResult[])
     expect(postgresError(reason)).toMatchObject({ code: 'store_unavailable' })
+})
+
+test('a commit behind a statement that failed says why, also where both are answered in one breath', async () => {
+  const answers: ((error: Error | null, result?: unknown) => void)[] = []
+  const client = { query: (_: unknown, answered: (typeof answers)[number]) => answers.push(answered) }
+  const talk = new Conversation(client as unknown as pg.PoolClient)
+  await talk.drive(start({ sql: 'insert', params: [] }))
+  const error = talk.commit().catch((thrown: unknown) => thrown)
+  answers[0]?.(Object.assign(new Error('away'), { code: '57P03' }))
+  answers[1]?.(null, { command: 'ROLLBACK', rows: [] })
+  expect(await error).toMatchObject({ message: 'away' })
 })
 
 test('one that answers has all the time again with the next', async () => {

@@ -102,8 +102,7 @@ export class Conversation {
         this.#start(request.start, request.ticket)
         step = work.next([])
       } else if ('wait' in request) {
-        // Answers come in order.
-        await (request.wait === 'all' ? [...this.#sent.values()].at(-1) : this.#sent.get(request.wait))
+        await (request.wait === 'all' ? this.#allAnswered() : this.#sent.get(request.wait))
         this.#refuseIfFailed()
         step = work.next([])
       } else step = work.next(await this.#query(request))
@@ -115,12 +114,19 @@ export class Conversation {
   async commit(): Promise<void> {
     this.#refuseIfFailed()
     const { command } = await this.#send('commit')
+    // Where one of them failed, its error may be heard in the same breath, and a moment later.
+    await this.#allAnswered()
     this.#refuseIfFailed()
     if (command !== 'COMMIT') throw new StoreError('store_refused', `the commit was answered with ${command}`)
   }
 
   async rollBack(): Promise<void> {
     await this.#send('rollback')
+  }
+
+  /** Answers come in order: with the last there are all. */
+  async #allAnswered(): Promise<void> {
+    await [...this.#sent.values()].at(-1)
   }
 
   /** What is sent before the event loop turns is one write: each of its own costs more than what it carries. */
