@@ -109,8 +109,7 @@ async function findStore(io: Io, config: Config, place: StorePlace, need: Need):
   const process = await findProcess(io, place)
   if (process) return process
   if (need === 'write') {
-    // What is not there is not made by somebody who wants to change it.
-    if (place.isFile && !existsSync(place.store)) throw noStore(place.store)
+    refuseMissing(place)
     return openOwn(io, config, place, { concurrency: 0 })
   }
   const { Curfew } = await import('../curfew.ts')
@@ -272,8 +271,10 @@ function nameOf({ store, isFile }: StorePlace): string {
   return isFile ? store : 'the database'
 }
 
-function noStore(store: string): CurfewError {
-  return new CurfewError('store_missing', `there is no store ${store}`, {
+/** What is not there is not made by somebody who wants to change what is in it. */
+export function refuseMissing({ store, isFile }: StorePlace): void {
+  if (!isFile || existsSync(store)) return
+  throw new CurfewError('store_missing', `there is no store ${store}`, {
     hint: 'Check the path and the folder you are in.',
     fields: { store },
   })

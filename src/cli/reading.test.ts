@@ -339,6 +339,8 @@ describe('what to talk to', () => {
         ['cancel', 't_0'],
         ['timeouts', 'extend', 't_0', '1m'],
         ['signal', 'g_0', 'x'],
+        ['resume', 'g_0'],
+        ['resume', 'g_0', '--timeout', '1h'],
       ]) {
         const { code, err } = await curfew(args, { cwd: empty })
         expect([args, code, err]).toEqual([args, 1, expect.stringContaining('there is no store')])

@@ -97,7 +97,8 @@ Exits as "curfew run" does.`,
       member === undefined ? place : placeOfRun(config, RunFolder.look(runsFolder(io.env), member), place)
     const members = member === undefined ? null : WorkedMembers.open(io, id, config)
     await runToEnd(io, {
-      ...{ config, place: where, definitions, json, cancelsOthers: false, ...(first && { first }) },
+      ...{ config, place: where, definitions, json, isStored: true, cancelsOthers: false },
+      ...(first && { first }),
       ...(members && { members }),
       begin: async ({ client, via }) => {
         const work = await handleOf(client, id)

@@ -1,9 +1,11 @@
+import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { CliProcess } from './fixtures/cli-process.ts'
-import { curfew } from './fixtures/test-io.ts'
+import { CliProcess, until } from './fixtures/cli-process.ts'
+import { curfew, TestIo } from './fixtures/test-io.ts'
+import { main } from './program.ts'
 
 const PIPELINE = `name: drinks
 mode: mapreduce
@@ -26,10 +28,12 @@ afterEach(async () => {
   await rm(home, { recursive: true, force: true })
 })
 
+const world = (state: string) => ({
+  ...{ cwd, env: { PATH: process.env.PATH ?? '', HOME: home, CURFEW_STATE_DIR: state } },
+})
+
 const run = (state: string, ...args: string[]) =>
-  curfew(['run', 'drinks.yml', '--no-worktrees', '--json', ...args], {
-    ...{ cwd, env: { PATH: process.env.PATH ?? '', HOME: home, CURFEW_STATE_DIR: state } },
-  })
+  curfew(['run', 'drinks.yml', '--no-worktrees', '--json', ...args], world(state))
 
 test('--concurrency is refused with what is meant, and nothing is begun', async () => {
   const state = path.join(home, 'state')
@@ -69,6 +73,26 @@ test('as many items at once as a file may ask for can be run', async () => {
   await writeFile(path.join(cwd, 'drinks.yml'), file)
   const { code, err } = await run(path.join(home, 'state'))
   expect(code, err).toBe(0)
+})
+
+test('one whose store is gone is not gone on with in an empty one', async () => {
+  const state = path.join(home, 'state')
+  await writeFile(
+    path.join(cwd, 'drinks.yml'),
+    PIPELINE.replace('echo', 'touch ~/began; exec sleep 60; echo'),
+  )
+  const io = new TestIo(world(state))
+  const ended = main(['run', 'drinks.yml', '--no-worktrees'], io)
+  await until(() => existsSync(path.join(home, 'began')))
+  io.send('SIGINT')
+  expect(await ended).toBe(130)
+  await rm(path.join(cwd, 'curfew.db'))
+  const [id] = (await readdir(path.join(state, 'runs'))) as [string]
+  const { code, err } = await curfew(['resume', id, '--json'], world(state))
+  expect([code, JSON.parse(err).error]).toMatchObject([1, { code: 'store_missing' }])
+  expect(await readdir(cwd)).toEqual(['drinks.yml'])
+  // It can be gone on with once the store is back.
+  expect(await readdir(path.join(state, 'runs'))).toContain(id)
 })
 
 /** Processes of their own: whoever reads a pipe without an end does not come back. */

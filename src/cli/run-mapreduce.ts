@@ -209,7 +209,10 @@ async function toItsEnd(
   try {
     for (;;) {
       const here = worker === null ? only : { ...only, concurrency: 0 }
-      const engine = await openEngine(io, { config, place, definitions, only: here, ...(first && { first }) })
+      const { isStarted: isStored } = run.folder.record
+      const engine = await openEngine(io, {
+        ...{ config, place, definitions, isStored, only: here, ...(first && { first }) },
+      })
       let isLeft = false
       try {
         const ended = await work(engine).catch(async (error: unknown) => {

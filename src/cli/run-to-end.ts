@@ -14,7 +14,15 @@ import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
-import { connectManagers, findProcess, isLost, lost, onceFree, openOwn } from './find-engine.ts'
+import {
+  connectManagers,
+  findProcess,
+  isLost,
+  lost,
+  onceFree,
+  openOwn,
+  refuseMissing,
+} from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
 import type { Definitions } from './load-modules.ts'
@@ -32,6 +40,8 @@ export interface RunToEnd {
   begin(engine: Engine): Promise<string>
   /** Of work that others run a signal only ends the looking. */
   cancelsOthers: boolean
+  /** It is in a store, which is not made where there is none. */
+  isStored?: boolean
   /** What is run here is of this queue alone. */
   only?: { queue: string; concurrency: number }
   /**
@@ -133,10 +143,11 @@ export async function openEngine(
     config,
     place,
     definitions,
+    isStored = false,
     only,
     first,
     members,
-  }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'only' | 'first' | 'members'>,
+  }: Pick<RunToEnd, 'config' | 'place' | 'definitions' | 'isStored' | 'only' | 'first' | 'members'>,
 ): Promise<Engine> {
   if ('managers' in place) return after(await connectManagers(io, place.managers, config), first)
   const { tasks, agents, workflows } = definitions
@@ -156,7 +167,9 @@ export async function openEngine(
   }
   return onceFree(io, TAKE_WITHIN_MS, async () => {
     const found = await findProcess(io, place)
-    return found ? after(found, first) : openOwn(io, config, place, own)
+    if (found) return after(found, first)
+    if (isStored) refuseMissing(place)
+    return openOwn(io, config, place, own)
   })
 }
 
