@@ -1,7 +1,7 @@
 /** Where an engine listens: the addresses it was given, and over a SQLite file a socket that only its user can open. */
 
 import { createHash } from 'node:crypto'
-import { lstatSync, mkdirSync } from 'node:fs'
+import { existsSync, lstatSync, mkdirSync, realpathSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Clock, Timer } from './core/clock.ts'
@@ -46,9 +46,12 @@ export function checkListening(listen: unknown): ListenOptions[] {
   })
 }
 
-/** The socket of a SQLite store, beside it where its path is short enough. */
+/**
+ * The socket of a SQLite store, beside it where its path is short enough. Also for whoever came over a link: workers
+ * look for the next that has the store where the last one was.
+ */
 export function socketOf(file: string): string {
-  const beside = `${path.resolve(file)}.sock`
+  const beside = `${existsSync(file) ? realpathSync(file) : path.resolve(file)}.sock`
   if (Buffer.byteLength(beside) <= MAX_SOCKET_PATH_BYTES) return beside
   const folder = path.join(tmpdir(), `curfew-${process.getuid?.() ?? 'user'}`)
   mkdirSync(folder, { recursive: true, mode: 0o700 })

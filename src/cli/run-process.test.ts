@@ -3,14 +3,12 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { SystemClock } from '../core/system-clock.ts'
 import { Curfew } from '../curfew.ts'
 import { task } from '../definitions/task.ts'
 import { CliProcess, until } from './fixtures/cli-process.ts'
 import { writeProject } from './fixtures/live.ts'
 import { curfew } from './fixtures/test-io.ts'
 
-const clock = new SystemClock()
 let cwd: string
 const started: CliProcess[] = []
 
@@ -103,20 +101,6 @@ test('a second run is a client of the first, and takes over when that one is kil
   expect(JSON.parse(heir.stdout)).toMatchObject({ status: 'completed', output: 'it came' })
   // What the first one ran is there too, and went on.
   expect(await listed('--kind', 'workflow', '--status', 'pending,running')).toBeDefined()
-})
-
-test('it takes over as soon as what it runs itself has stopped: nobody hears how', async () => {
-  const [first, second] = [path.join(cwd, 'first'), path.join(cwd, 'second')]
-  const killed = run('wait.yml', '--input', JSON.stringify(first), '--concurrency', '1')
-  await until(() => killed.stderr.includes('wait-flow/only running'))
-  const heir = run('wait.yml', '--input', JSON.stringify(second), '--json')
-  await until(() => heir.stderr.includes('wait-flow/only running'))
-  expect(await listed('--name', 'wait', '--status', 'running')).toBeDefined()
-  killed.kill('SIGKILL')
-  const since = clock.monotonic()
-  await until(() => heir.stderr.includes(`process ${killed.pid} is gone`))
-  // The grace is 5 s; reports would be waited for 10 s more.
-  expect(clock.monotonic() - since).toBeLessThan(10_000)
 })
 
 test('resume goes on with what a killed run left', async () => {

@@ -4,29 +4,20 @@
  * second ends at once.
  */
 import type { Client } from '../client/client.ts'
-import { sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { isEnded } from '../core/states.ts'
-import type { TaskView, WatchView, WorkerProcess } from '../curfew.ts'
+import type { TaskView, WatchView } from '../curfew.ts'
 import type { Config } from './config.ts'
-import { callerOf } from './credentials.ts'
 import type { Display } from './display.ts'
 import { openDisplay } from './display.ts'
 import { EXIT } from './exit-code.ts'
 import type { Engine, Place } from './find-engine.ts'
-import {
-  connectManagers,
-  findProcess,
-  isLost,
-  lost,
-  onceFree,
-  openOwn,
-  refuseMissing,
-} from './find-engine.ts'
+import { connectManagers, findProcess, isLost, onceFree, openOwn, refuseMissing } from './find-engine.ts'
 import { follow } from './follow.ts'
 import type { Io } from './io.ts'
+import type { OnlyQueue } from './lent-worker.ts'
+import { attachWorker, LentWorker } from './lent-worker.ts'
 import type { Definitions } from './load-modules.ts'
-import { storeLogger } from './logger.ts'
 import { printOutcome } from './outcome.ts'
 import { handleOf } from './work-handle.ts'
 import type { WorkedMembers } from './worked-members.ts'
@@ -42,8 +33,7 @@ export interface RunToEnd {
   cancelsOthers: boolean
   /** It is in a store, which is not made where there is none. */
   isStored?: boolean
-  /** What is run here is of this queue alone. */
-  only?: { queue: string; concurrency: number }
+  only?: OnlyQueue
   /**
    * Done before anything fires, where this process takes the store; else as soon as it can be. Asked of each that has
    * the store, one after the other.
@@ -56,12 +46,11 @@ export interface RunToEnd {
 const LISTEN_AFTER_MS = 500
 /** A process that is closing lets go of the store in this time. */
 const TAKE_WITHIN_MS = 15_000
-/** As long as a client waits for a manager that starts again. */
-const ATTACH_WITHIN_MS = 15_000
 
 export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
   const display = openDisplay(io, io.stderr)
   const interrupt = new Interrupt(io, display, options.cancelsOthers)
+  const lent = new LentWorker(io, options.config, options.definitions)
   options.members?.shownOn(display)
   let id: string | null = null
   try {
@@ -69,6 +58,7 @@ export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
       const engine = await openEngine(io, options)
       let isLeft = false
       try {
+        await lent.attach(engine)
         id = await runOn(io, engine, id, { ...options, display, interrupt })
         if (id === null) return
         isLeft = true
@@ -77,13 +67,17 @@ export async function runToEnd(io: Io, options: RunToEnd): Promise<void> {
         isLeft = true
       } finally {
         interrupt.forget()
-        if (!isLeft) await options.members?.detach()
+        if (!isLeft)
+          await Promise.all([options.members?.detach(), lent.close({ reports: !engine.gone.aborted })])
         await engine.close()
       }
       display.note(`${engine.who} is gone.`)
+      // What has not begun needs it attached, and not on its way.
+      if (id === null) await lent.close({ reports: false })
     }
   } finally {
     interrupt.close()
+    await lent.close({ reports: false })
     await options.members?.close()
   }
 }
@@ -95,32 +89,27 @@ async function runOn(
   known: string | null,
   options: RunToEnd & { display: Display; interrupt: Interrupt },
 ): Promise<string | null> {
-  const { config, definitions, display, interrupt, json, members } = options
-  const worker = await attachWorker(io, engine, config, definitions)
-  try {
-    await members?.attach((own, only) => attachWorker(io, engine, config, own, { only }))
-    const id = known ?? (await options.begin(engine))
-    interrupt.of(engine, id)
-    const parked = new AbortController()
-    const signal = AbortSignal.any([engine.gone, interrupt.left, parked.signal])
-    const onSeen = ({ work }: WatchView) => {
-      // Here nobody else could let it go on.
-      if (engine.via === 'own' && work.parked !== null && !isEnded(work.status)) parked.abort()
-    }
-    const last = await follow(io, engine, id, { display, signal, onSeen })
-    if (parked.signal.aborted && last) throw isParked(last)
-    if (interrupt.left.aborted && !last?.settled) {
-      display.note(leftText(id, members !== undefined))
-      io.exitCode = EXIT.interrupted
-      return null
-    }
-    if (!last?.settled) return id
-    const mapreduces = await members?.end(engine.client)
-    await printOutcome(io, engine.client, id, { json, ...(mapreduces && { mapreduces }) })
-    return null
-  } finally {
-    await worker?.close({ reports: !engine.gone.aborted })
+  const { config, display, interrupt, json, members } = options
+  await members?.attach((own, only) => attachWorker(io, engine, config, own, { only }))
+  const id = known ?? (await options.begin(engine))
+  interrupt.of(engine, id)
+  const parked = new AbortController()
+  const signal = AbortSignal.any([engine.gone, interrupt.left, parked.signal])
+  const onSeen = ({ work }: WatchView) => {
+    // Here nobody else could let it go on.
+    if (engine.via === 'own' && work.parked !== null && !isEnded(work.status)) parked.abort()
   }
+  const last = await follow(io, engine, id, { display, signal, onSeen })
+  if (parked.signal.aborted && last) throw isParked(last)
+  if (interrupt.left.aborted && !last?.settled) {
+    display.note(leftText(id, members !== undefined))
+    io.exitCode = EXIT.interrupted
+    return null
+  }
+  if (!last?.settled) return id
+  const mapreduces = await members?.end(engine.client)
+  await printOutcome(io, engine.client, id, { json, ...(mapreduces && { mapreduces }) })
+  return null
 }
 
 function leftText(id: string, hasMembers: boolean): string {
@@ -180,60 +169,6 @@ async function after(engine: Engine, first: RunToEnd['first']): Promise<Engine> 
   } catch (error) {
     await engine.close()
     throw error
-  }
-}
-
-/** What only this process can run is run here, whoever has the store. Null also when `stop` aborts first. */
-export async function attachWorker(
-  io: Io,
-  engine: Engine,
-  config: Config,
-  { tasks, agents, workflows }: Definitions,
-  { only, stop }: Pick<RunToEnd, 'only'> & { stop?: AbortSignal } = {},
-): Promise<WorkerProcess | null> {
-  const { addresses, via, client } = engine
-  // A manager gets a worker only from somebody who names modules; those in a file are meant for others.
-  const isWorker =
-    via === 'process' || (via === 'managers' && (only || config.origins.modules.from === 'flag'))
-  if (!isWorker) return null
-  // A worker looks for its manager for ever: whether there is one a client finds out.
-  if (via === 'managers') await client.serverStatus()
-  const { Curfew } = await import('../curfew.ts')
-  const { concurrency, turns, allowPrivate, log } = config.settings
-  const caller = via === 'managers' ? await callerOf(io, config) : {}
-  const worker = await Curfew.work({
-    ...{ ...caller, managers: addresses, tasks, agents, workflows, concurrency, turns },
-    ...{ http: { allowPrivate }, witness: true, logger: storeLogger(io, log) },
-    ...(only && { queues: [only.queue], concurrency: only.concurrency }),
-  })
-  try {
-    // It announces the names that the definition refers to.
-    if (await attachedTo(io, engine, worker, stop)) return worker
-  } catch (error) {
-    await worker.close()
-    throw error
-  }
-  await worker.close()
-  return null
-}
-
-/** False: it was told to stop. Throws when whoever has the store goes, or does not take it up in time. */
-async function attachedTo(
-  io: Io,
-  engine: Engine,
-  worker: WorkerProcess,
-  stop: AbortSignal | undefined,
-): Promise<boolean> {
-  const settled = new AbortController()
-  const signal = AbortSignal.any([engine.gone, settled.signal, ...(stop ? [stop] : [])])
-  try {
-    const taken = worker.attached().then(() => true)
-    const givenUp = sleep(io.clock, ATTACH_WITHIN_MS, signal).then(() => false)
-    if (await Promise.race([taken, givenUp])) return true
-    if (stop?.aborted && !engine.gone.aborted) return false
-    throw lost(engine)
-  } finally {
-    settled.abort()
   }
 }
 

@@ -7,9 +7,9 @@ import { loadConfig } from './config.ts'
 import { isLost } from './find-engine.ts'
 import { writeProject } from './fixtures/live.ts'
 import { curfew, TestIo } from './fixtures/test-io.ts'
+import { attachWorker } from './lent-worker.ts'
 import { loadModules } from './load-modules.ts'
 import { main } from './program.ts'
-import { attachWorker } from './run-to-end.ts'
 
 let cwd: string
 let engine: Curfew

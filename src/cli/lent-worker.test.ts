@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { loadConfig } from './config.ts'
 import type { Engine } from './find-engine.ts'
 import { TestIo } from './fixtures/test-io.ts'
-import { attachWorker } from './run-to-end.ts'
+import { attachWorker } from './lent-worker.ts'
 
 let cwd: string
 beforeEach(async () => {
