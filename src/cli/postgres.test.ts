@@ -48,3 +48,21 @@ test('a password never shows', async () => {
   expect([code, out]).toEqual([1, ''])
   expect(err).not.toContain('a-secret')
 })
+
+test.each([['list'], ['manager', '--listen', '127.0.0.1:0']])(
+  'a database that is not there is told with what to check: %s has ended, and nothing goes on',
+  async (...args) => {
+    const nowhere = new URL(url)
+    nowhere.port = '1'
+    const { code, err } = await curfew([...args, '--store', nowhere.href, '--json'], { cwd })
+    expect([code, JSON.parse(err).error]).toMatchObject([
+      1,
+      {
+        code: 'store_unavailable',
+        message: expect.stringMatching(/^PostgreSQL cannot be reached: connect ECONNREFUSED/),
+        hint: expect.stringContaining('Check that it runs, and the host and port'),
+      },
+    ])
+    expect(err).not.toContain('goes on')
+  },
+)

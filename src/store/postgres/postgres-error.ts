@@ -24,7 +24,17 @@ const IO = ['58030', 'XX001', 'XX002']
 /** Thrown by code, not by a database. */
 const BUGS = [SyntaxError, TypeError, ReferenceError, RangeError]
 
-export function postgresError(error: unknown): Error {
+/** While it works; one that is only being opened is ended by it. */
+const GOES_ON = 'Work goes on by itself when it is back.'
+const NOT_OPENED = 'Check that it runs, and the host and port in the address of the store.'
+
+/** Of a store that could not be opened. */
+export function postgresOpenError(error: unknown): Error {
+  const { cause = error } = error instanceof StoreError && error.code === 'store_unavailable' ? error : {}
+  return postgresError(cause, NOT_OPENED)
+}
+
+export function postgresError(error: unknown, hint = GOES_ON): Error {
   // Of ours already, or thrown by the work itself: a caller's mistake is not the database's.
   if (error instanceof CurfewError) return error
   if (BUGS.some((type) => error instanceof type)) return error as Error
@@ -39,7 +49,7 @@ export function postgresError(error: unknown): Error {
   const lost = code !== undefined ? NETWORK.includes(code) || UNAVAILABLE.test(code) : LOST.test(message)
   if (lost) {
     return new StoreError('store_unavailable', `PostgreSQL cannot be reached: ${message}`, {
-      hint: 'Work goes on by itself when it is back.',
+      hint,
       cause: error,
     })
   }

@@ -15,7 +15,7 @@ import { StoreError } from '../store-error.ts'
 import { connectionOptions, READ_CLOCK } from './connection.ts'
 import type { Mark } from './conversation.ts'
 import { Conversation } from './conversation.ts'
-import { postgresError } from './postgres-error.ts'
+import { postgresError, postgresOpenError } from './postgres-error.ts'
 import { checkPostgresSchema, migratePostgres } from './postgres-migrate.ts'
 
 /** Transactions that decide have connections of their own: however many read, deadlines do not wait for one. */
@@ -57,7 +57,7 @@ export class PostgresStore implements Store {
       return store
     } catch (error) {
       await store.close()
-      throw postgresError(error)
+      throw postgresOpenError(error)
     } finally {
       await pool.end()
     }
@@ -71,7 +71,7 @@ export class PostgresStore implements Store {
       return store
     } catch (error) {
       await store.close()
-      throw error
+      throw postgresOpenError(error)
     }
   }
 
