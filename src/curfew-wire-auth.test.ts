@@ -202,9 +202,10 @@ onEachWire(
         listen: [
           { address: '127.0.0.1:0', tls: { cert, key } },
           { address: '127.0.0.1:0', tls: { cert, key, clientCa: own.ca } },
+          { address: '127.0.0.1:0' },
         ],
       })
-      const [open = '', closed = ''] = manager.addresses
+      const [open = '', closed = '', plain = ''] = manager.addresses
       expect(open).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/)
       const client = await wire.connect(open, { tls: { ca: own.ca } })
       await wire.work(closed, { tasks: [echo], tls: { ca: own.ca, ...own.client } })
@@ -214,18 +215,22 @@ onEachWire(
       // It is heard of: its beats have the certificate too.
       const [attached] = await known.workers()
       await until(async () => ((await known.workers())[0]?.heardAt ?? 0) > (attached?.heardAt ?? 0) + 500)
-      // A server nobody vouches for, a caller without a certificate, one of somebody else's, one without TLS.
+      // A server nobody vouches for, a caller without a certificate, one of somebody else's, one without TLS, one with.
       const strangers = [
         [open, {}, 'untrusted_certificate'],
         [open, { tls: { ca: theirs.ca } }, 'untrusted_certificate'],
         // Why may come too late: the connection is cut by then.
         [closed, { tls: { ca: own.ca } }, /^(unauthenticated|unreachable)$/],
         [closed, { tls: { ca: own.ca, ...theirs.client } }, /^(unauthenticated|unreachable)$/],
-        [open.replace('https', 'http'), {}, 'unreachable'],
+        [open.replace('https', 'http'), {}, 'unreachable', 'try https:// instead'],
+        [plain.replace('http', 'https'), { tls: { ca: own.ca } }, 'no_tls', 'Try http:// instead'],
       ] as const
-      const refused = strangers.map(async ([url, options, code]) => {
+      const refused = strangers.map(async ([url, options, code, hint = '']) => {
         const caller = await wire.connect(url, options)
-        await expect(caller.serverStatus()).rejects.toMatchObject({ code: expect.stringMatching(code) })
+        await expect(caller.serverStatus()).rejects.toMatchObject({
+          ...{ code: expect.stringMatching(code), hint: expect.stringContaining(hint) },
+          message: expect.not.stringMatching(/\n\s*\n/),
+        })
       })
       await Promise.all(refused)
       expect((await client.serverStatus()).ready).toBe(true)

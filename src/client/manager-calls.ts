@@ -15,7 +15,7 @@ import { ClusterService } from '../wire/gen/curfew/v1/cluster_pb.ts'
 import { JobService } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import type { Endpoint } from '../wire/http-client.ts'
-import { fromConnectError, isWorthRetrying } from '../wire/wire-error.ts'
+import { fromConnectError, isCut, isWorthRetrying } from '../wire/wire-error.ts'
 import { CallSlots } from './call-slots.ts'
 import type { ClientCounters } from './client-counters.ts'
 import { StreamConnection } from './stream-connection.ts'
@@ -167,10 +167,12 @@ export class ManagerCalls {
       return definitionError(fault)
     }
     if (fault.code !== 'unreachable') return fault
-    const where = this.#managers.map(({ endpoint }) => endpoint.url).join(', ')
-    return new CurfewError('unreachable', `nobody answers at ${where}: ${fault.message}`, {
-      hint: 'Is the manager running, and is this its address?',
-      fields: { urls: this.#managers.map(({ endpoint }) => endpoint.url) },
+    const urls = this.#managers.map(({ endpoint }) => endpoint.url)
+    const withoutTls = isCut(error) && urls.some((url) => url.startsWith('http:'))
+    const tls = withoutTls ? ' If it has TLS, try https:// instead of http://.' : ''
+    return new CurfewError('unreachable', `nobody answers at ${urls.join(', ')}: ${fault.message}`, {
+      hint: `Is the manager running, and is this its address?${tls}`,
+      fields: { urls },
       cause: error,
     })
   }

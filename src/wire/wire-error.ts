@@ -71,13 +71,13 @@ export function fromConnectError(error: unknown): CurfewError {
   const connect = ConnectError.from(error)
   const [detail] = connect.findDetails(ErrorDetailSchema)
   if (detail) return errorOfDetail(detail, error)
-  const refused = refusedByTls((connect.cause as NodeJS.ErrnoException | undefined)?.code ?? '', error)
+  const refused = refusedByTls(causeOf(connect), error)
   if (refused) return refused
   const known = isOfConnection(connect) ? 'unreachable' : (PLAIN_CODES[connect.code] ?? 'unreachable')
   // Of what a proxy refuses nothing may arrive but the status.
   const [bare, status = ''] = /^HTTP (\d+)$/.exec(connect.rawMessage) ?? []
   const code = PROXY_CODES[status] ?? known
-  const message = (bare ? PLAIN_MESSAGES[code] : undefined) ?? connect.rawMessage
+  const message = (bare ? PLAIN_MESSAGES[code] : undefined) ?? connect.rawMessage.trim()
   return new CurfewError(code, message, { cause: error })
 }
 
@@ -93,7 +93,16 @@ const NO_CONNECTION = [
 ]
 
 /** Before a request is sent: null where that is not why. */
-function refusedByTls(errno: string, cause: unknown): CurfewError | null {
+function refusedByTls(
+  { code: errno = '', message: text = '' }: Partial<NodeJS.ErrnoException>,
+  cause: unknown,
+): CurfewError | null {
+  if (errno === 'ERR_SSL_WRONG_VERSION_NUMBER' || (errno === 'EPROTO' && WRONG_VERSION_NUMBER.test(text))) {
+    return new CurfewError('no_tls', 'whoever answers there does not speak TLS', {
+      hint: 'Try http:// instead of https://.',
+      cause,
+    })
+  }
   const [why, hint] = DISTRUSTED[errno] ?? []
   if (why !== undefined && hint !== undefined) {
     const message = `the certificate of the manager is not trusted: ${why}`
@@ -107,6 +116,8 @@ function refusedByTls(errno: string, cause: unknown): CurfewError | null {
   })
 }
 
+/** OpenSSL's number for it, which Node hands on in the text alone where a write fails with it. */
+const WRONG_VERSION_NUMBER = /:0A00010B:/
 const GIVE_AUTHORITY = 'Give the certificate of its authority: --tls-ca, CURFEW_TLS_CA or tls.ca.'
 const DISTRUSTED: Record<string, [why: string, hint: string]> = {
   DEPTH_ZERO_SELF_SIGNED_CERT: ['it signed itself', GIVE_AUTHORITY],
@@ -119,9 +130,18 @@ const DISTRUSTED: Record<string, [why: string, hint: string]> = {
   ERR_TLS_CERT_ALTNAME_INVALID: ['it is for another name', 'Call the manager by a name of its certificate.'],
 }
 
+function causeOf({ cause }: Error): Partial<NodeJS.ErrnoException> {
+  return (cause ?? {}) as Partial<NodeJS.ErrnoException>
+}
+
+/** What one does that wants another greeting: a manager with TLS, which was called without. */
+export function isCut(error: unknown): boolean {
+  return causeOf(ConnectError.from(error)).code === 'ECONNRESET'
+}
+
 /** The library knows some of them, and calls the others failures of its own. */
-function isOfConnection({ cause }: Error): boolean {
-  const code = (cause as NodeJS.ErrnoException | undefined)?.code ?? ''
+function isOfConnection(error: ConnectError): boolean {
+  const { code = '' } = causeOf(error)
   return NO_CONNECTION.includes(code) || (CUT.includes(code) && code !== 'ECANCELED')
 }
 
