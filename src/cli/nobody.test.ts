@@ -95,6 +95,23 @@ test('submit of a name that nobody here knows is refused', async () => {
   expect([code, JSON.parse(err)]).toMatchObject([2, { error: { code: 'unknown_task' } }])
 })
 
+test.each([
+  ['task', 'submit task: the name of the task is missing'],
+  ['agent', 'submit agent: the name of the agent is missing'],
+  ['workflow', 'submit workflow: the name of the workflow is missing'],
+  ['job', 'submit job: the file of the job is missing'],
+])('submit %s without more says what is missing, unless there is such a file', async (word, message) => {
+  const { code, err } = await curfew(['submit', word, '--json'], { cwd })
+  expect([code, JSON.parse(err).error]).toEqual([
+    2,
+    { code: 'usage', message, hint: expect.stringContaining('submit FILE, or submit task NAME') },
+  ])
+  await copyFile(path.join(cwd, 'double.yml'), path.join(cwd, word))
+  expect(await document('submit', word, '--input', '4', '--module', 'tasks.ts')).toMatchObject({
+    kind: 'workflow',
+  })
+})
+
 test('submit --wait is refused before anything is stored: it would wait for ever', async () => {
   const { code, err } = await curfew(['submit', 'double.yml', '--wait', '--module', 'tasks.ts', '--json'], {
     cwd,

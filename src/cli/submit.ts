@@ -1,4 +1,6 @@
 /** `curfew submit`: stores work for whoever runs it, and answers its id. */
+import { existsSync } from 'node:fs'
+import path from 'node:path'
 import { Command } from 'commander'
 import { CurfewError } from '../core/errors.ts'
 import type { Config } from './config.ts'
@@ -27,6 +29,12 @@ interface SubmitFlags extends Flags {
 }
 
 const KINDS = ['task', 'agent', 'workflow'] as const
+/** After a word alone. */
+const MISSING = new Map<string, string>([
+  ...KINDS.map((kind) => [kind, `the name of the ${kind}`] as const),
+  ['job', 'the file of the job'],
+])
+const USAGE = 'Write submit FILE, or submit task NAME, submit agent NAME, submit workflow NAME.'
 const TAKE_WITHIN_MS = 5_000
 
 type What = { file: GraphFile } | { kind: (typeof KINDS)[number]; name: string }
@@ -86,12 +94,11 @@ Examples:
 async function readWhat(io: Io, first: string, name: string | undefined): Promise<What> {
   const kind = KINDS.find((one) => one === first)
   if (kind !== undefined && name !== undefined) return { kind, name }
-  if (name !== undefined) {
-    throw usageError(
-      `'${first}' is none of ${KINDS.join(', ')}`,
-      'Write submit FILE, or submit task NAME, submit agent NAME, submit workflow NAME.',
-    )
-  }
+  if (name !== undefined) throw usageError(`'${first}' is none of ${KINDS.join(', ')}`, USAGE)
+  // A file may have any name.
+  const missing = MISSING.get(first)
+  if (missing !== undefined && !existsSync(path.resolve(io.cwd, first)))
+    throw usageError(`submit ${first}: ${missing} is missing`, USAGE)
   const file = refuseMapreduce(definitionOf(await checkFile(io, first)), 'submitted yet')
   refuseMembers(file, 'submitted yet')
   return { file }
