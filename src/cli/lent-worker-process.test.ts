@@ -25,7 +25,7 @@ afterEach(async () => {
 
 /** Its task says which process runs it, and waits until it is released. */
 function run(name: string, ...args: string[]): CliProcess {
-  const node = '{ id: only, action_id: wait, input: input, timeout: 12s }'
+  const node = '{ id: only, action_id: wait, input: input, timeout: 1m }'
   writeFileSync(path.join(cwd, `${name}.yml`), `name: ${name}\nnodes: [${node}]\n`)
   const input = JSON.stringify({ started: path.join(cwd, name), release: path.join(cwd, `${name}-go`) })
   const process = new CliProcess(['run', `${name}.yml`, '--module', MODULE, '--input', input, ...args], {
