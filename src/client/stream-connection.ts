@@ -1,4 +1,5 @@
 /** A stream of a manager: given up when nothing comes over it for longer than a manager is ever quiet. */
+import { Code, ConnectError } from '@connectrpc/connect'
 import type { Clock, Timer } from '../core/clock.ts'
 
 /** A manager says something over every stream, at least every five seconds. */
@@ -33,6 +34,8 @@ export class StreamConnection {
   }
 
   #arm(): Timer {
-    return this.#clock.setTimer(SILENT_MS, () => this.#over.abort())
+    const silence = () =>
+      this.#over.abort(new ConnectError(`nothing came within ${SILENT_MS} ms`, Code.DeadlineExceeded))
+    return this.#clock.setTimer(SILENT_MS, silence)
   }
 }

@@ -2,7 +2,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fromBinary, toBinary } from '@bufbuild/protobuf'
-import { createClient } from '@connectrpc/connect'
+import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import { SystemClock } from '../core/system-clock.ts'
@@ -124,6 +124,23 @@ describe.each([
       })()
       await expect(following).rejects.toThrow()
       await ended
+    })
+
+    test('a caller who gives up with a reason is told it', async () => {
+      const { call } = await setUp()
+      const silent = new AbortController()
+      let count = 0
+      const following = (async () => {
+        for await (const _ of call('waits', silent.signal)) {
+          if (++count === LENGTHS.length)
+            silent.abort(new ConnectError('nothing came', Code.DeadlineExceeded))
+        }
+      })()
+      const error = await following.then(
+        () => null,
+        (reason: unknown) => fromConnectError(reason),
+      )
+      expect(error).toMatchObject({ code: 'unreachable', message: 'nothing came' })
     })
 
     test('a server that closes ends it', async () => {

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { createClient } from '@connectrpc/connect'
+import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import { expect, onTestFinished, test } from 'vitest'
 import { CurfewError } from '../core/errors.ts'
 import { SystemClock } from '../core/system-clock.ts'
@@ -177,4 +177,9 @@ test('a call by hand ends when nobody answers, when it takes too long and when n
   abort.abort()
   expect(await waiting).toBe('closed')
   expect(await fault(url, 10_000, abort)).toBe('closed')
+  // Unless whoever ended it says why.
+  const silent = new AbortController()
+  const given = fault(url, 10_000, silent)
+  silent.abort(new ConnectError('no answer', Code.DeadlineExceeded))
+  expect(await given).toBe('unreachable')
 })

@@ -13,6 +13,7 @@ import {
 } from '@connectrpc/connect/protocol-connect'
 import { MAX_ANSWER_BYTES } from '../core/limits.ts'
 import { onAbort } from '../core/on-abort.ts'
+import { abortReason } from './abort-reason.ts'
 import type { Endpoint } from './http-client.ts'
 import { ENVELOPE_BYTES, envelope, STREAM_TYPE } from './quick-stream.ts'
 
@@ -70,7 +71,7 @@ export async function* callStream<Input extends DescMessage, Output extends Desc
     }
     if (!isOver) throw new ConnectError('the stream was cut', Code.Unavailable)
   } catch (error) {
-    throw signal?.aborted ? new ConnectError('nobody reads it any more', Code.Canceled) : error
+    throw signal?.aborted ? abortReason(signal, 'nobody reads it any more') : error
   } finally {
     forget?.()
   }

@@ -6,6 +6,7 @@ import { codeFromHttpStatus, errorFromJsonBytes } from '@connectrpc/connect/prot
 import type { Clock } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import { MAX_ANSWER_BYTES, MAX_MESSAGE_DEPTH } from '../core/limits.ts'
+import { abortReason } from './abort-reason.ts'
 import type { Endpoint } from './http-client.ts'
 import type { PostAnswer, PostFault } from './http-post.ts'
 import { PostError, post } from './http-post.ts'
@@ -38,7 +39,9 @@ export function callUnary<Input extends DescMessage, Output extends DescMessage>
   }).then(
     (answer) => answerOf(method.output, answer),
     (error: unknown) => {
-      throw error instanceof PostError ? new ConnectError(error.message, CODES[error.fault]) : error
+      if (!(error instanceof PostError)) throw error
+      if (options.signal?.aborted) throw abortReason(options.signal, error.message)
+      throw new ConnectError(error.message, CODES[error.fault])
     },
   )
 }

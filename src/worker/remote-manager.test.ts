@@ -1,4 +1,6 @@
 import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { create } from '@bufbuild/protobuf'
 import { expect, test, vi } from 'vitest'
 import { SystemClock } from '../core/system-clock.ts'
@@ -192,3 +194,22 @@ test('a worker that has said goodbye does not attach again when its last beats a
     await manager.close()
   }
 })
+
+test('of a manager that takes connections and says nothing the log says that', async () => {
+  const server = createServer(() => undefined).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const told = Promise.withResolvers<object>()
+  const work = task({ name: 'work', run: async () => 'done' })
+  const logger = { ...quiet, warn: (fields: object) => told.resolve(fields) }
+  const worker = await Curfew.work({ managers: url, tasks: [work], logger })
+  try {
+    expect(await told.promise).toEqual({
+      ...{ manager: url, code: 'unreachable', error: 'nothing came within 5000 ms' },
+    })
+  } finally {
+    await worker.close()
+    server.closeAllConnections()
+    server.close()
+  }
+}, 20_000)

@@ -5,7 +5,7 @@
  */
 import { create } from '@bufbuild/protobuf'
 import type { Client as RpcClient } from '@connectrpc/connect'
-import { createClient } from '@connectrpc/connect'
+import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { JournalCursor, JournalPage } from '../core/agent-journal.ts'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
@@ -67,6 +67,9 @@ const ANSWER_WITHIN_MS = 15_000
 const LOOK_EVERY_MS = 500
 const LEAVE_WITHIN_MS = 2_000
 const BEAT_WITHIN_MS = 2_000
+/** Why a stream is given up. */
+const SILENT = new ConnectError(`nothing came within ${STREAM_SILENT_MS} ms`, Code.DeadlineExceeded)
+const UNKNOWN = new ConnectError('the manager does not know this worker any more', Code.Unavailable)
 
 /** It is refused itself, whatever it says: what it has to report is kept until somebody changes something. */
 const UNWELCOME = ['version_mismatch', 'unauthenticated', 'permission_denied']
@@ -114,7 +117,7 @@ export class RemoteManager implements ManagerPort {
     this.#closing.signal.addEventListener('abort', () => this.#asking.abort())
     const listener = {
       // Once it has said goodbye nobody has to know it.
-      unknown: () => this.#left || this.#stream?.abort(),
+      unknown: () => this.#left || this.#stream?.abort(UNKNOWN),
       failed: (error: Error) =>
         options.logger.error({ error: error.message }, 'the thread of the beats died'),
     }
@@ -226,7 +229,7 @@ export class RemoteManager implements ManagerPort {
     let silence: Timer | null = null
     const listen = () => {
       silence?.cancel()
-      silence = clock.setTimer(STREAM_SILENT_MS, () => stream.abort())
+      silence = clock.setTimer(STREAM_SILENT_MS, () => stream.abort(SILENT))
     }
     const held = attached.worker.held()
     const sentAt = clock.monotonic()
@@ -378,7 +381,7 @@ export class RemoteManager implements ManagerPort {
       } catch (error) {
         const fault = fromConnectError(error)
         if (this.#closing.signal.aborted) throw new CurfewError('closed', 'this worker was closed')
-        if (fault.code === 'not_attached') this.#stream?.abort()
+        if (fault.code === 'not_attached') this.#stream?.abort(UNKNOWN)
         else if (!isWorthRetrying(fault) && !UNWELCOME.includes(fault.code)) {
           logger.error(
             { code: fault.code, error: fault.message, reports: reports.length },
