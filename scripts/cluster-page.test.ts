@@ -71,6 +71,7 @@ test('the numbers are those of the code', () => {
     'leadership, on PostgreSQL': seconds(LEADERSHIP_MS),
     'waiting for an answer to a report': inSource('src/worker/remote-manager.ts', 'ANSWER_WITHIN_MS'),
     reconnecting: '0.1 s to 5 s',
+    'a client asks the next manager': inSource('src/client/manager-calls.ts', 'SIGN_WITHIN_MS'),
     'a client gives up': inSource('src/client/manager-calls.ts', 'ORPHANED_MS'),
     '`Wait` over HTTP': inSource('src/manager/job-service.ts', 'LONGEST_WAIT_MS'),
   })

@@ -52,9 +52,9 @@ const LOOK_AGAIN_MS = 50
 /** A process that has just taken the store says a moment later where it listens. */
 const LISTENS_WITHIN_MS = 3_000
 const LOOK_FOR_HOLDER_MS = 250
-/** From then on whoever waits for an answer should know from whom; then it is given up. */
+/** From then on whoever waits for an answer should know from whom; then it is given up, before a client does: it knows less. */
 const SILENT_MS = 3_000
-const ANSWERS_WITHIN_MS = 15_000
+const ANSWERS_WITHIN_MS = 14_000
 const FREE_WITHIN_MS = 5_000
 /** A process whose connections are cut is seen to be gone in this time. */
 const GONE_WITHIN_MS = 2_000

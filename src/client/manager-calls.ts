@@ -7,7 +7,7 @@ import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import type { Backoff } from '../core/backoff.ts'
 import { backoffMs } from '../core/backoff.ts'
 import type { Clock, Randomness } from '../core/clock.ts'
-import { sleep } from '../core/clock.ts'
+import { hearingMs, sleep } from '../core/clock.ts'
 import { CurfewError } from '../core/errors.ts'
 import type { Problem } from '../definitions/problem.ts'
 import { DefinitionError } from '../definitions/problem.ts'
@@ -16,6 +16,7 @@ import { JobService } from '../wire/gen/curfew/v1/jobs_pb.ts'
 import { WorkerService } from '../wire/gen/curfew/v1/workers_pb.ts'
 import type { Endpoint } from '../wire/http-client.ts'
 import { fromConnectError, isCut, isWorthRetrying } from '../wire/wire-error.ts'
+import { AnswerWatch } from './answer-watch.ts'
 import { CallSlots } from './call-slots.ts'
 import type { ClientCounters } from './client-counters.ts'
 import { StreamConnection } from './stream-connection.ts'
@@ -25,6 +26,7 @@ export interface Manager {
   jobs: RpcClient<typeof JobService>
   workers: RpcClient<typeof WorkerService>
   cluster: RpcClient<typeof ClusterService>
+  answers: AnswerWatch
 }
 
 export interface CallParts {
@@ -34,16 +36,30 @@ export interface CallParts {
   counters: ClientCounters
 }
 
-interface CallOptions {
-  signal: AbortSignal
-  timeoutMs: number
+type Request<T> = (manager: Manager, options: { signal: AbortSignal; timeoutMs: number }) => Promise<T>
+
+/** What has failed so far, since somebody was last heard. */
+interface Outage {
+  asked: Manager
+  tries: number
+  /** Nothing was heard from then on. */
+  since: number
+  /** As a stream is opened again: also where three more tries take less than a manager may take to come back. */
+  patiently: boolean
+  /** Those that are tried at least. */
+  least: number
+  stop: AbortSignal
 }
 
-/** Three more tries, from half a second to five. */
+/** Three more tries, or one at each manager, from half a second to five. */
 const RETRIES = 3
 const BACKOFF: Backoff = { initialMs: 500, factor: 2, maxMs: 5_000, jitter: 0.5 }
 /** Without an answer for so long it is a connection that failed. */
 const ANSWER_WITHIN_MS = 15_000
+/** Whoever answers nothing at all for so long is gone, where there is another to ask or it was asked before. */
+const SIGN_WITHIN_MS = 5_000
+/** Whoever could not do it for so long is not asked again: so long a manager itself waits for its store. */
+const RETRY_WITHIN_MS = 10_000
 /** Requests under way: each has a connection of its own, and a program may well have thousands at once. */
 const MOST_CALLS = 100
 /** Work whose manager cannot be reached for so long is given up on. */
@@ -59,12 +75,19 @@ export class ManagerCalls {
 
   constructor(parts: CallParts) {
     this.#parts = parts
-    this.#managers = parts.endpoints.map((endpoint) => ({
-      endpoint,
-      jobs: createClient(JobService, endpoint.transport),
-      workers: createClient(WorkerService, endpoint.transport),
-      cluster: createClient(ClusterService, endpoint.transport),
-    }))
+    this.#managers = parts.endpoints.map((endpoint) => {
+      const cluster = createClient(ClusterService, endpoint.transport)
+      return {
+        endpoint,
+        jobs: createClient(JobService, endpoint.transport),
+        workers: createClient(WorkerService, endpoint.transport),
+        cluster,
+        answers: new AnswerWatch({
+          ...{ clock: parts.clock, closing: this.#closing.signal },
+          ask: (options) => cluster.getStatus({}, options),
+        }),
+      }
+    })
   }
 
   close(): void {
@@ -73,32 +96,48 @@ export class ManagerCalls {
   }
 
   /** `patiently`: for as long as a stream would be opened again. */
-  async call<T>(
-    request: (manager: Manager, options: CallOptions) => Promise<T>,
-    { patiently = false } = {},
-  ): Promise<T> {
+  async call<T>(request: Request<T>, { patiently = false } = {}): Promise<T> {
     const { clock, counters } = this.#parts
-    const options = { signal: this.#closing.signal, timeoutMs: ANSWER_WITHIN_MS }
+    const least = this.#managers.length - 1
     let since: number | null = null
     counters.requests++
     for (let tries = 0; ; tries++) {
       const asked = this.#managers[this.#current] as Manager
       try {
-        return await this.#calls.run(() => request(asked, options))
+        return await this.#calls.run(() => {
+          since ??= clock.monotonic()
+          return this.#ask(asked, request, tries)
+        })
       } catch (error) {
-        if (!patiently && tries >= RETRIES) {
-          counters.failures++
-          throw this.#faultOf(error)
-        }
-        since ??= clock.monotonic()
+        const outage = { asked, tries, since: since ?? clock.monotonic(), patiently, least }
         try {
-          await this.#afterFailure(error, { asked, tries, silentSince: since })
+          since = await this.#afterFailure(error, { ...outage, stop: this.#closing.signal })
         } catch (fault) {
           counters.failures++
           throw fault
         }
       }
     }
+  }
+
+  async #ask<T>(manager: Manager, request: Request<T>, tries: number): Promise<T> {
+    const { answers } = manager
+    const silence = answers.expect(this.#signWithinMs(tries))
+    try {
+      const answer = await request(manager, { signal: answers.signal, timeoutMs: ANSWER_WITHIN_MS })
+      answers.heard()
+      return answer
+    } catch (error) {
+      answers.failed(error)
+      throw error
+    } finally {
+      silence.cancel()
+    }
+  }
+
+  /** The first time the only one there is has all the time there is: a second request would not help it. */
+  #signWithinMs(tries: number): number {
+    return this.#managers.length > 1 || tries > 0 ? SIGN_WITHIN_MS : ORPHANED_MS
   }
 
   /**
@@ -110,54 +149,68 @@ export class ManagerCalls {
     signal: AbortSignal,
     isComplete = () => false,
   ): AsyncGenerator<T> {
+    const { clock, counters } = this.#parts
     const stop = AbortSignal.any([signal, this.#closing.signal])
-    let silentSince: number | null = null
+    let since = clock.monotonic()
+    let least = this.#managers.length - 1
     for (let tries = 0; !signal.aborted; tries++) {
       const asked = this.#managers[this.#current] as Manager
-      const connection = new StreamConnection(this.#parts.clock, stop)
+      const { answers } = asked
+      const connection = new StreamConnection(clock, AbortSignal.any([stop, answers.signal]))
+      const silence = answers.expect(this.#signWithinMs(tries))
       try {
         for await (const message of open(asked, { signal: connection.signal })) {
+          answers.heard()
           tries = 0
-          silentSince = null
+          // It may be its connection alone that dies: it is asked once more, too.
+          least = this.#managers.length
           // Whoever takes their time with it is not the manager.
           connection.pause()
           yield message
           connection.heard()
+          since = clock.monotonic()
         }
         throw new ConnectError('the stream ended before its end', Code.Unavailable)
       } catch (error) {
         if (signal.aborted || isComplete()) return
-        silentSince ??= this.#parts.clock.monotonic()
-        await this.#afterFailure(error, { asked, tries, silentSince, stop })
+        since = await this.#afterFailure(error, { asked, tries, since, patiently: true, least, stop })
       } finally {
+        silence.cancel()
         connection.close()
       }
-      if (!signal.aborted) this.#parts.counters.reconnects++
+      if (!signal.aborted) counters.reconnects++
     }
   }
 
-  /** Throws what is no use to try again; otherwise waits a little, and goes to the next manager. */
-  async #afterFailure(
-    error: unknown,
-    at: {
-      asked: Manager
-      tries: number
-      silentSince: number
-      stop?: AbortSignal
-    },
-  ): Promise<void> {
-    const { asked, tries, silentSince, stop = this.#closing.signal } = at
+  /**
+   * Throws what is no use to try again; otherwise waits a little, and goes to the next manager. Answers since when
+   * nothing was heard.
+   */
+  async #afterFailure(error: unknown, outage: Outage): Promise<number> {
+    const { asked, tries, stop } = outage
     const fault = this.#faultOf(error)
     const { clock, randomness, counters } = this.#parts
     if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
-    if (clock.monotonic() - silentSince > ORPHANED_MS && tries >= RETRIES) {
-      counters.orphaned++
-      throw fault
-    }
+    const now = clock.monotonic()
+    // A connection that was cut was one until then. Of the time in which this process stood still nothing is known.
+    const isCut = fault.code === 'unreachable' && ConnectError.from(error).code !== Code.DeadlineExceeded
+    const since = (tries === 0 && isCut) || hearingMs(clock) > 0 ? now : outage.since
+    if (this.#isOver(fault, { ...outage, since })) throw fault
     counters.retries++
     await sleep(clock, backoffMs(BACKOFF, tries, randomness.next()), stop)
     // Of several that failed together, one goes on for all.
     if (this.#managers[this.#current] === asked) this.#current = (this.#current + 1) % this.#managers.length
+    return since
+  }
+
+  #isOver({ code }: CurfewError, { tries, since, patiently, least }: Outage): boolean {
+    const now = this.#parts.clock.monotonic()
+    if (tries < least) return false
+    const heardAt = Math.max(since, ...this.#managers.map(({ answers }) => answers.heardAt))
+    const isOrphaned = now - (tries < RETRIES ? heardAt : since) >= ORPHANED_MS
+    if (isOrphaned) this.#parts.counters.orphaned++
+    if (isOrphaned || patiently) return isOrphaned
+    return tries >= RETRIES || (code !== 'unreachable' && now - since >= RETRY_WITHIN_MS)
   }
 
   #faultOf(error: unknown): CurfewError {

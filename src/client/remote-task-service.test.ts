@@ -1,77 +1,9 @@
 /** X5: how a client asks again, what it counts, and what it gives up on; over a transport in memory, on a virtual clock. */
 import type { ServiceImpl } from '@connectrpc/connect'
-import { Code, ConnectError, createRouterTransport } from '@connectrpc/connect'
 import { expect, test } from 'vitest'
-import { CurfewError } from '../core/errors.ts'
-import { IdSource } from '../core/id.ts'
-import { SystemRandomness } from '../core/system-clock.ts'
-import { VirtualClock } from '../testing/virtual-clock.ts'
-import { ClusterService } from '../wire/gen/curfew/v1/cluster_pb.ts'
-import { JobService } from '../wire/gen/curfew/v1/jobs_pb.ts'
-import type { Endpoint } from '../wire/http-client.ts'
-import { toConnectError } from '../wire/wire-error.ts'
-import { newCounters } from './client-counters.ts'
-import { RemoteTaskService } from './remote-task-service.ts'
-
-const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
-const gone = () => new ConnectError('connect ECONNREFUSED', Code.Unavailable)
-const refusal = (code: string) =>
-  toConnectError(new CurfewError(code, 'so it is', { fields: { n: 1 } }), SILENT)
-const NEVER = new AbortController().signal
-
-/** `jobs`: what each manager answers. */
-function setUp(...jobs: Partial<ServiceImpl<typeof JobService>>[]) {
-  const clock = new VirtualClock()
-  const counters = newCounters()
-  const chances: number[] = []
-  const endpoints = jobs.map((implementation, i): Endpoint => {
-    const transport = createRouterTransport(({ service }) => {
-      service(JobService, implementation)
-      service(ClusterService, {
-        getStatus: () => ({
-          nodeId: `n_${i}`,
-          version: '9',
-          store: 'sqlite',
-          ready: i === 0,
-          workers: 3,
-          fence: 7,
-        }),
-      })
-    })
-    return { url: `http://manager-${i}`, transport, request: null as never, close: () => undefined }
-  })
-  const randomness = {
-    next: () => chances.shift() ?? 0,
-    bytes: (count: number) => new SystemRandomness().bytes(count),
-  }
-  const service = new RemoteTaskService({
-    endpoints,
-    clock,
-    randomness,
-    counters,
-    ids: new IdSource(randomness),
-  })
-  return { service, clock, counters, chances }
-}
-
-/** Lets the clock run on, a tenth of a second at a time, until it has ended. */
-async function inTime<T>(
-  clock: VirtualClock,
-  promise: Promise<T>,
-): Promise<{ took: number; ended: T | CurfewError }> {
-  const from = clock.wall()
-  let ended: T | CurfewError | undefined
-  promise.then(
-    (value) => {
-      ended = value
-    },
-    (error: CurfewError) => {
-      ended = error
-    },
-  )
-  for (let ticks = 0; ended === undefined && ticks < 10_000; ticks++) await clock.advance(10)
-  return { took: clock.wall() - from, ended: ended as T | CurfewError }
-}
+import { gone, inTime, NEVER, refusal, setUp } from '../../scripts/acceptance/managers-in-memory.ts'
+import type { CurfewError } from '../core/errors.ts'
+import type { JobService } from '../wire/gen/curfew/v1/jobs_pb.ts'
 
 test('X5: a request that nobody answers is tried three more times, half a second to two apart', async () => {
   const at: number[] = []
