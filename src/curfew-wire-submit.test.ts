@@ -1,10 +1,10 @@
 /** Work that is started by its name: the names, limits and graphs are those that attached workers have announced. */
-import { expect } from 'vitest'
+import { test as base, expect } from 'vitest'
 import { z } from 'zod'
 import type { WireWorld } from '../scripts/acceptance/wire-world.ts'
 import { Gates, onEachWire, until } from '../scripts/acceptance/wire-world.ts'
-import type { Curfew } from './curfew.ts'
-import { agent, task, workflow } from './curfew.ts'
+import { agent, Curfew, task, workflow } from './curfew.ts'
+import { VirtualClock } from './testing/virtual-clock.ts'
 
 const TRACE = `00-${'ab'.repeat(16)}-${'cd'.repeat(8)}-01`
 
@@ -134,7 +134,7 @@ onEachWire('work by its name', (test) => {
     expect(wrong.body).toMatchObject({ code: 'invalid_argument', message: expect.stringMatching(/echo/) })
     await worker.close()
     await expect(client.submitNamed({ task: 'echo' })).rejects.toMatchObject({
-      ...{ code: 'unknown_task', hint: 'No worker that knows any is attached.' },
+      ...{ code: 'unknown_task', hint: expect.stringContaining('No worker that knows any is attached.') },
     })
   })
 
@@ -186,4 +186,41 @@ onEachWire('work by its name', (test) => {
     expect(await client.task(id).result()).toBe('now')
     await until(async () => (await client.workers()).length === 1)
   })
+})
+
+onEachWire(
+  'work by its name, of several managers',
+  (test) => {
+    test('is started by the one whose workers know it, whichever is asked', async ({ wire }) => {
+      const [first, second] = [await wire.manager(), await wire.manager()]
+      const { tasks, agents } = worksOf(new Gates())
+      await wire.work(second, { tasks, agents })
+      const client = await Curfew.connect([first.url as string, second.url as string])
+      wire.atEnd(() => client.close())
+      const { id } = await client.submitNamed({ task: 'echo', input: 'x', requestId: 'q' })
+      expect(await client.task(id).result()).toBe('x')
+      expect(await client.submitNamed({ task: 'echo', input: 'x', requestId: 'q' })).toMatchObject({ id })
+      const run = await client.submitNamed({ definition: 'workflows: [{ id: a, agent: twice, input: 1 }]' })
+      expect(await client.job(run.id).result()).toEqual({ a: [1, 1] })
+      // The first is there, and is asked first.
+      expect((await client.serverStatus()).nodeId).toBe(first.nodeId)
+      await expect(client.submitNamed({ task: 'ecko' })).rejects.toMatchObject({
+        ...{ code: 'unknown_task', hint: expect.stringMatching(/Did you mean 'echo'/) },
+      })
+    })
+  },
+  ['postgres'],
+)
+
+base('a manager that has just started says of a name that its workers may not be back yet', async () => {
+  const clock = new VirtualClock()
+  const hint = (curfew: Curfew) => curfew.submitNamed({ task: 'eko' }).catch((error) => error.hint as string)
+  await using manager = await Curfew.open({ store: ':memory:', clock, concurrency: 0 })
+  expect(await hint(manager)).toMatch(/No worker .* attached\. This manager has just started: workers may/)
+  await clock.advance('10s')
+  expect(await hint(manager)).toBe('No worker that knows any is attached.')
+  // One that has its own has them at once.
+  const { tasks } = worksOf(new Gates())
+  await using engine = await Curfew.open({ store: ':memory:', clock, tasks })
+  expect(await hint(engine)).toBe('Known are echo, checked, hold.')
 })

@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url'
 import pino from 'pino'
 import { Client } from './client/client.ts'
 import { ConnectedClient } from './client/connected-client.ts'
-import { announcedDefinitions, submitNamed, withFixedId } from './client/submit-named.ts'
+import { announcedDefinitions, knowsNothing, submitNamed, withFixedId } from './client/submit-named.ts'
 import type { ConnectedCurfew } from './connecting.ts'
 import type { Clock } from './core/clock.ts'
 import { durationMs } from './core/duration.ts'
@@ -17,6 +17,7 @@ import type { Logger } from './core/logger.ts'
 import { isEnded } from './core/states.ts'
 import { SystemClock, SystemRandomness } from './core/system-clock.ts'
 import type { Registry } from './definitions/workflow-names.ts'
+import { ATTEMPT_LEASE_BASE_MS } from './leadership/lease-times.ts'
 import { checkListening, Listening, socketOf } from './listening.ts'
 import type { Engine } from './manager/engine.ts'
 import { openEngine } from './manager/engine.ts'
@@ -161,11 +162,13 @@ export class Curfew extends Client {
     this.#supervisor = supervisor
     this.#closing = new Closing(worker, clock)
     this.#listening = new Listening(engine)
+    const startedAt = clock.monotonic()
     engine.service.setSubmit((request) => {
       const known = this.#known(registry)
       const { requestId } = request
       const service = requestId === null ? engine.service : withFixedId(engine.service, requestId)
-      return submitNamed(new Client(service, known), known, request)
+      const awaitsWorkers = clock.monotonic() - startedAt < ATTEMPT_LEASE_BASE_MS && knowsNothing(known)
+      return submitNamed(new Client(service, known), known, request, { awaitsWorkers })
     })
   }
 

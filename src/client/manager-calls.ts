@@ -20,6 +20,7 @@ import { AnswerWatch } from './answer-watch.ts'
 import { CallSlots } from './call-slots.ts'
 import type { ClientCounters } from './client-counters.ts'
 import { StreamConnection } from './stream-connection.ts'
+import { bestRefusal, isUnknownName } from './unknown-name.ts'
 
 export interface Manager {
   endpoint: Endpoint
@@ -95,8 +96,11 @@ export class ManagerCalls {
     for (const { endpoint } of this.#managers) endpoint.close()
   }
 
-  /** `patiently`: for as long as a stream would be opened again. */
-  async call<T>(request: Request<T>, { patiently = false } = {}): Promise<T> {
+  /**
+   * `patiently`: for as long as a stream would be opened again. `byName`: it names something that one manager may know
+   * and another not.
+   */
+  async call<T>(request: Request<T>, { patiently = false, byName = false } = {}): Promise<T> {
     const { clock, counters } = this.#parts
     const least = this.#managers.length - 1
     let since: number | null = null
@@ -111,6 +115,8 @@ export class ManagerCalls {
       } catch (error) {
         const outage = { asked, tries, since: since ?? clock.monotonic(), patiently, least }
         try {
+          if (byName && isUnknownName(this.#faultOf(error)))
+            return await this.#askOthers(asked, request, error)
           since = await this.#afterFailure(error, { ...outage, stop: this.#closing.signal })
         } catch (fault) {
           counters.failures++
@@ -133,6 +139,24 @@ export class ManagerCalls {
     } finally {
       silence.cancel()
     }
+  }
+
+  /** Each once. Whoever has answered so far stays the one that is asked first: it is there, and may well know the next. */
+  async #askOthers<T>(asked: Manager, request: Request<T>, error: unknown): Promise<T> {
+    const refusals: [CurfewError, ...CurfewError[]] = [this.#faultOf(error)]
+    const at = this.#managers.indexOf(asked)
+    for (const other of [...this.#managers.slice(at + 1), ...this.#managers.slice(0, at)]) {
+      this.#parts.counters.retries++
+      try {
+        return await this.#calls.run(() => this.#ask(other, request, refusals.length))
+      } catch (reason) {
+        const fault = this.#faultOf(reason)
+        if (isUnknownName(fault)) refusals.push(fault)
+        // What it refuses for another reason it knows.
+        else if (!isWorthRetrying(fault) || this.#closing.signal.aborted) throw fault
+      }
+    }
+    throw bestRefusal(refusals)
   }
 
   /** The first time the only one there is has all the time there is: a second request would not help it. */

@@ -84,8 +84,9 @@ export class RemoteTaskService implements TaskService {
       ...(delay !== null && { delay }),
       ...(trace && { trace }),
     }
-    const { id, kind, existing } = await this.#calls.call(({ jobs }, options) =>
-      jobs.submit(request, options),
+    const { id, kind, existing } = await this.#calls.call(
+      ({ jobs }, options) => jobs.submit(request, options),
+      { byName: true },
     )
     return { id, kind: kind as Submitted['kind'], existing }
   }

@@ -22,7 +22,9 @@ export async function submitNamed(
   client: Client,
   registry: Registry,
   request: SubmitRequest,
+  { awaitsWorkers = false } = {},
 ): Promise<Submitted> {
+  const known = named(awaitsWorkers)
   const { what, input, key, timeout, delay, trace } = request
   const options = {
     ...(key !== null && { key }),
@@ -58,19 +60,34 @@ export async function submitNamed(
   return { id: handle.id, kind: 'workflow', existing: handle.existing }
 }
 
-function known<T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T {
-  // Those of nodes are ours, and take what a node gives them.
-  const definition = actionKind(checkName(what, name)) === null ? definitions?.get(name) : undefined
-  if (definition) return definition
-  const names = [...(definitions?.keys() ?? [])].filter((one) => !one.startsWith('$'))
-  const hint =
-    didYouMean(name, names) ??
-    (names.length ? `Known are ${names.slice(0, 20).join(', ')}.` : 'No worker that knows any is attached.')
-  throw new CurfewError('unknown_task', `no ${what} '${name}' is known here`, { hint, fields: { name } })
+/** `awaitsWorkers`: those that were attached to the manager before it was started again may not have come back yet. */
+function named(awaitsWorkers: boolean) {
+  return <T>(definitions: ReadonlyMap<string, T> | undefined, what: string, name: string): T => {
+    // Those of nodes are ours, and take what a node gives them.
+    const definition = actionKind(checkName(what, name)) === null ? definitions?.get(name) : undefined
+    if (definition) return definition
+    const names = [...(definitions?.keys() ?? [])].filter((one) => !one.startsWith('$'))
+    const hints = [
+      didYouMean(name, names) ??
+        (names.length
+          ? `Known are ${names.slice(0, 20).join(', ')}.`
+          : 'No worker that knows any is attached.'),
+      ...(awaitsWorkers ? ['This manager has just started: workers may be on their way back to it.'] : []),
+    ]
+    throw new CurfewError('unknown_task', `no ${what} '${name}' is known here`, {
+      ...{ hint: hints.join(' '), fields: { name, known: names.length } },
+    })
+  }
 }
 
 function unfit(option: string, what: string): CurfewError {
   return new CurfewError('invalid_option', `submit: ${option} is for ${what}`)
+}
+
+/** Of anything but what is ours. */
+export function knowsNothing(registry: Registry): boolean {
+  const names = Object.values(registry).flatMap((known) => [...known.keys()])
+  return names.every((name) => name.startsWith('$'))
 }
 
 /** What is scheduled over it has the id of its request: asked again, it is the same work. */
