@@ -230,6 +230,10 @@ onEachStore('changed code', (test) => {
       ])
     }
     expect(cleaned).toEqual([])
+    // What has ended is not parked any more.
+    expect((await curfew.list({ kind: 'agent', parked: true })).tasks.map(({ id }) => id)).toEqual([
+      resumed.id,
+    ])
     await clock.advance('8m')
     expect((await curfew.list({ parent: resumed.id })).tasks).toMatchObject([{ status: 'completed' }])
     await resumed.signal('word', 'kept')

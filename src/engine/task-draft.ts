@@ -78,6 +78,7 @@ export class TaskDraft {
   settle(): void {
     if (this.row.settledAt !== null) return
     this.row.settledAt = this.now
+    this.row.parked = null // nobody has to let it go on any more
     this.effects.push({ type: 'settled', taskId: this.row.id })
   }
 
