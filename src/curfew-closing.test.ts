@@ -45,7 +45,7 @@ onEachStore('what must not be left hanging', (test, kind) => {
   test('a drain that makes no sense is refused, and the engine goes on', async ({ world }) => {
     const work = task({ name: 'work', run: () => 'done' })
     const curfew = await world.open({ tasks: [work] })
-    expect(() => curfew.close({ drain: 'soon' })).toThrow(CurfewError)
+    await expect(curfew.close({ drain: 'soon' })).rejects.toThrow(CurfewError)
     expect(await (await curfew.schedule(work)).result()).toBe('done')
   })
 
