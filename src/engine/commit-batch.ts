@@ -58,8 +58,8 @@ export async function commitBatch(
     return row
   }
   const whole = { ...context, statements: store.statements, recall }
-  /** Of its first try, where that came too late to start anything: by a later one deadlines would be over which
-   * heartbeats that came meanwhile have moved. */
+  // The one of a try that came too late to start anything: by a later one deadlines would be over which heartbeats
+  // that came meanwhile have moved.
   let time: number | null = null
   let starting = wish
   function* decide(): Work<TaskBatch> {
