@@ -10,12 +10,32 @@ export interface Touching<Command> {
   isHot(command: Command): boolean
 }
 
-interface Flight<Command> {
-  commands: readonly Command[]
-  /** Ids of those that are not hot. */
-  cold: ReadonlySet<string>
-  /** All of them; made when it is asked for. */
-  ids: ReadonlySet<string> | null
+/** What a transaction is about. Looked through only where another is to begin beside it. */
+class Flight<Command> {
+  readonly #touching: Touching<Command>
+  readonly #commands: readonly Command[]
+  #cold: ReadonlySet<string> | null = null
+  #ids: ReadonlySet<string> | null = null
+
+  constructor(touching: Touching<Command>, commands: readonly Command[]) {
+    this.#touching = touching
+    this.#commands = commands
+  }
+
+  get ids(): ReadonlySet<string> {
+    this.#ids ??= this.#idsOf(this.#commands)
+    return this.#ids
+  }
+
+  /** Of those that are not hot. */
+  get cold(): ReadonlySet<string> {
+    this.#cold ??= this.#idsOf(this.#commands.filter((command) => !this.#touching.isHot(command)))
+    return this.#cold
+  }
+
+  #idsOf(commands: readonly Command[]): Set<string> {
+    return new Set(commands.flatMap((command) => this.#touching.idOf(command) ?? []))
+  }
 }
 
 export class InFlight<Command> {
@@ -40,7 +60,7 @@ export class InFlight<Command> {
       if (id === null) return false
       const meets = hot
         ? cold.some((flight) => flight.cold.has(id))
-        : flights.some((flight) => this.#idsOf(flight).has(id))
+        : flights.some((flight) => flight.ids.has(id))
       if (meets) waiting.add(id)
       return meets || waiting.has(id)
     }
@@ -48,28 +68,8 @@ export class InFlight<Command> {
 
   /** Until the function that it answers is called. */
   add(commands: readonly Command[]): () => void {
-    const { isHot } = this.#touching
-    const cold = idSet(this.#touching, commands, (command) => !isHot(command))
-    const flight: Flight<Command> = { commands, cold, ids: null }
+    const flight = new Flight(this.#touching, commands)
     this.#flights.add(flight)
     return () => void this.#flights.delete(flight)
   }
-
-  #idsOf(flight: Flight<Command>): ReadonlySet<string> {
-    flight.ids ??= idSet(this.#touching, flight.commands, () => true)
-    return flight.ids
-  }
-}
-
-function idSet<Command>(
-  { idOf }: Touching<Command>,
-  commands: readonly Command[],
-  which: (command: Command) => boolean,
-): Set<string> {
-  const ids = new Set<string>()
-  for (const command of commands) {
-    const id = which(command) ? idOf(command) : null
-    if (id !== null) ids.add(id)
-  }
-  return ids
 }

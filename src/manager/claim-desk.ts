@@ -14,8 +14,6 @@ import { roomOf } from './worker-sessions.ts'
 
 interface ClaimInFlight {
   group: Group | null
-  /** That it may fill. */
-  slots: number
   /** It looks for everything there is. */
   all: boolean
   /** The next one went on behind it. */
@@ -146,7 +144,7 @@ export class ClaimDesk {
     const { after } = ask.asked
     const floors = look && !after ? this.#floors.of(ask.asked) : []
     const number = this.#floors.begin(after ? [after] : floors)
-    this.#inFlight.set(token, { group, slots, all: ask.all, followed: false, number })
+    this.#inFlight.set(token, { group, all: ask.all, followed: false, number })
     return { token, ...ask.asked, floors, slots, look, turns }
   }
 
@@ -200,7 +198,7 @@ export class ClaimDesk {
     this.#inFlight.delete(wish.token)
     if (flight) this.#floors.end(flight.number)
     if (flight?.group) flight.group.wished -= wish.slots
-    return flight ?? { group: null, slots: 0, all: true, followed: false, number: 0 }
+    return flight ?? { group: null, all: true, followed: false, number: 0 }
   }
 
   /** Nothing that is claimed is still on its way here. */

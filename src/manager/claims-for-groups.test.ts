@@ -31,4 +31,7 @@ test('what is stored beside a claim of older work runs at another worker that ha
     await vi.waitUntil(() => ran.length > n, { timeout: 10_000 })
   }
   expect(ran).toEqual([0, 1, 2])
+  // The last of them: nobody waits for their grace.
+  await vi.waitUntil(() => holding.length === 4)
+  for (const end of holding) end()
 })

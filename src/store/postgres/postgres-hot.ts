@@ -26,6 +26,7 @@ import { arrayLiteral, arrayOf } from './array-literal.ts'
 import type { Waiting } from './postgres-light.ts'
 import {
   claimLight,
+  claimOfOne,
   insertLight,
   isLight,
   LIGHT_VALUES,
@@ -191,13 +192,10 @@ const CLAIM_MANY = claimManyText(true)
 const CLAIM_OTHERS = claimManyText(false)
 
 /** Of one queue and name, none of them light. */
-function claimOne({ now, nodeId, token, queues, names, limit, after }: ClaimRequest): Statement<ClaimedTask> {
-  const [queue, name] = [queues[0] as string, names[0] as string]
-  const params = [now, nodeId, token, queue, name, limit]
-  const read = (values: readonly unknown[]) => claimedTask(values, name, queue, 0)
-  return after
-    ? { sql: CLAIM_AFTER, params: [...params, after.priority, after.id], read }
-    : { sql: CLAIM_ONE, params, read }
+function claimOne(request: ClaimRequest): Statement<ClaimedTask> {
+  return claimOfOne(request, { front: CLAIM_ONE, behind: CLAIM_AFTER }, (values, name, queue) =>
+    claimedTask(values, name, queue, 0),
+  )
 }
 
 export function claimMany({

@@ -233,25 +233,29 @@ const CLAIM = claimText(() => '')
 /** Those that were claimed stand in the index until it is cleaned: this begins behind them. */
 const CLAIM_AFTER = claimText((table) => `and (${table}.priority, ${table}.id) > ($7, $8)`)
 
-/** Of one queue and name, where nothing but light tasks waits. */
-export function claimLight({
-  now,
-  nodeId,
-  token,
-  queues,
-  names,
-  limit,
-  after,
-}: ClaimRequest): Statement<ClaimedTask | Waiting> {
+/** The claim of one queue and name: from the front, or behind a place. */
+export function claimOfOne<Row>(
+  { now, nodeId, token, queues, names, limit, after }: ClaimRequest,
+  sql: { front: string; behind: string },
+  read: (values: readonly unknown[], name: string, queue: string) => Row,
+): Statement<Row> {
   const [queue, name] = [queues[0] as string, names[0] as string]
   const params = [now, nodeId, token, queue, name, limit]
-  const read = (values: readonly unknown[]) =>
-    values[0] === null
-      ? { waiting: { others: values[1] === 1, light: values[2] !== null } }
-      : lightTask(values, name, queue)
-  return after
-    ? { sql: CLAIM_AFTER, params: [...params, after.priority, after.id], read }
-    : { sql: CLAIM, params, read }
+  return {
+    sql: after ? sql.behind : sql.front,
+    params: after ? [...params, after.priority, after.id] : params,
+    read: (values) => read(values, name, queue),
+  }
+}
+
+/** Of one queue and name, where nothing but light tasks waits. */
+export function claimLight(request: ClaimRequest): Statement<ClaimedTask | Waiting> {
+  return claimOfOne(request, { front: CLAIM, behind: CLAIM_AFTER }, readLight)
+}
+
+function readLight(values: readonly unknown[], name: string, queue: string): ClaimedTask | Waiting {
+  if (values[0] !== null) return lightTask(values, name, queue)
+  return { waiting: { others: values[1] === 1, light: values[2] !== null } }
 }
 
 /**
